@@ -1,0 +1,1 @@
+"""Measurements of xgw beside direct calls, in one run on one machine: `python -m bench`."""

@@ -1,0 +1,106 @@
+"""What commands are told: `--config` and `--db` of all of them, and the commands that explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from xgw.config import Loaded
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+KEY_WIDTH = 48
+
+
+def with_configuration(command: Command) -> Command:
+    """Give a command the options that all have; `load` takes their values."""
+    db = click.option("--db", metavar="PATH", help="The store: a file, or sqlite:///path.")
+    file = click.option(
+        "--config",
+        "config_path",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The configuration file.",
+    )
+    return file(db(command))
+
+
+def with_json(command: Command) -> Command:
+    """Give a command that lists or shows the option `--json` (parameter `as_json`)."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def load(
+    config_path: Path | None,
+    db: str | None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    *,
+    demo: bool = False,
+) -> Loaded:
+    """The configuration that a command works with; UsageError with all mistakes in it."""
+    from xgw import config
+
+    return config.load(config_path, overrides={"storage.url": db, **overrides}, demo=demo)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+@click.command()
+@with_configuration
+@with_json
+def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
+    """Check the configuration without starting: every mistake is one line, exit code 2."""
+    loaded = load(config_path, db)
+    config = loaded.config
+    if as_json:
+        print_json(
+            {
+                "path": _text(loaded.path),
+                "providers": [provider.name for provider in config.providers],
+                "routes": [route.model for route in config.routes],
+                "storage": str(config.storage.path),
+            }
+        )
+        return
+    click.echo(f"{_named(loaded)}: no mistakes")
+    click.echo(f"providers  {', '.join(provider.label for provider in config.providers)}")
+    click.echo(f"routes     {', '.join(route.model for route in config.routes) or 'none'}")
+    click.echo(f"store      {config.storage.path}")
+
+
+@click.command()
+@click.option("--show", is_flag=True, help="Print every value and where it comes from.")
+@with_configuration
+@with_json
+def config(config_path: Path | None, db: str | None, show: bool, as_json: bool) -> None:
+    """Tell which file holds the configuration; --show prints the values, secrets masked."""
+    from xgw.config import show as rows_of
+
+    loaded = load(config_path, db)
+    rows = rows_of(loaded) if show else []
+    if as_json:
+        values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
+        print_json({"path": _text(loaded.path)} | ({"values": values} if show else {}))
+        return
+    if not show:
+        click.echo(_named(loaded))
+    width = min(KEY_WIDTH, max((len(f"{key} = {value}") for key, value, _ in rows), default=0))
+    for key, value, source in rows:
+        click.echo(f"{f'{key} = {value}':<{width}}  # {source}")
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _named(loaded: Loaded) -> str:
+    return "no configuration file, defaults apply" if loaded.path is None else str(loaded.path)

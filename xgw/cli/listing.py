@@ -1,0 +1,279 @@
+"""The commands `sessions` and `requests`: lists, newest first, with the filters of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xgw import clock
+from xgw.cli import reading, spelling, texts
+from xgw.cli.configuration import with_configuration, with_json
+from xgw.cli.server import find_server
+from xgw.cli.tables import Cell, Column, render
+from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
+
+if TYPE_CHECKING:
+    from xgw.config import Loaded
+    from xgw.queries.filters import Filters
+    from xgw.queries.pages import Row, Slice
+    from xgw.store.database import Store
+    from xgw.web.serialize import Json
+
+LONGEST_KEY = 37
+NARROW_KEY = 20
+WIDE = 130
+"""Columns of a terminal on which ids are shown whole."""
+
+TIME_HELP = "RFC 3339, a date, or how long ago: 90s, 15m, 2h, 7d."
+
+
+@click.command()
+@reading.with_filters(
+    session_key="The key by which a client names its session.",
+    status="active, archived or closed; archived ones show only if asked for.",
+    kind="chat or agent.",
+    agent="The agent's name.",
+    model="The model of the last call.",
+    task_id="The task that a client named.",
+    end_user_id="The end user that a client named.",
+    has_error="With a turn that ended in error, or without any.",
+    running="With a turn under way, or without any.",
+    since=f"With activity since then. {TIME_HELP}",
+    until=f"Begun until then. {TIME_HELP}",
+)
+@reading.with_page
+@with_configuration
+@with_json
+def sessions(
+    config_path: Path | None,
+    db: str | None,
+    as_json: bool,
+    limit: int,
+    cursor: str | None,
+    order: str,
+    **given: Any,
+) -> None:
+    """List sessions, those with the latest activity first.
+
+    Each option may be given several times: any of its values then fits.
+
+    \b
+    Examples:
+      xgw sessions --running
+      xgw sessions --model gpt-4o --has-error --since 2h
+      xgw sessions --json | jq -r '.data[].id'
+    """
+    from xgw.queries.sessions import list_sessions
+
+    wanted = reading.filters_of("sessions", given)
+    with reading.opened(config_path, db) as (loaded, store):
+        with reading.refused_as_usage():
+            found = list_sessions(store, wanted, reading.page_of(limit, cursor, order))
+        if as_json:
+            write_json(_page(found, _session_json(loaded)))
+            return
+        write(_sessions_table(stdout(), store, found.rows))
+        _explain(loaded, found, wanted, limit, "session")
+
+
+@click.command()
+@reading.with_filters(
+    status="running, success or error.",
+    status_code="An HTTP status such as 429, or a class such as 5xx.",
+    provider="The provider's name.",
+    model="The model.",
+    session_id="The session: its id or key; `none` for those without one.",
+    turn_id="The turn: its id, or `last`.",
+    kind="chat or agent.",
+    agent="The agent's name.",
+    task_id="The task that a client named.",
+    end_user_id="The end user that a client named.",
+    has_error="Failed ones, or the others.",
+    running="Those under way, or the others.",
+    since=f"Under way since then. {TIME_HELP}",
+    until=f"Begun until then. {TIME_HELP}",
+)
+@reading.with_page
+@with_configuration
+@with_json
+def requests(
+    config_path: Path | None,
+    db: str | None,
+    as_json: bool,
+    limit: int,
+    cursor: str | None,
+    order: str,
+    **given: Any,
+) -> None:
+    """List the HTTP requests that went to providers, newest first.
+
+    Every attempt is one. Each option may be given several times: any of its values then fits.
+
+    \b
+    Examples:
+      xgw requests --status error --since 1h
+      xgw requests --status-code 429 --status-code 5xx --provider openai
+      xgw requests --session checkout-42
+    """
+    from xgw.queries.requests import list_requests
+
+    with reading.opened(config_path, db) as (loaded, store):
+        wanted = reading.filters_of("requests", _resolved(store, given))
+        with reading.refused_as_usage():
+            found = list_requests(store, wanted, reading.page_of(limit, cursor, order))
+        if as_json:
+            write_json(_page(found, _request_json(store, found)))
+            return
+        write(_requests_table(stdout(), found.rows))
+        _explain(loaded, found, wanted, limit, "request")
+
+
+def _resolved(store: Store, given: dict[str, Any]) -> dict[str, Any]:
+    """Sessions and turns by whatever names them: keys, ids, parts of ids, `last`."""
+    from xgw.cli import refs
+    from xgw.queries.filters import NONE
+
+    sessions = [r if r == NONE else refs.get_session(store, r)["id"] for r in given["session_id"]]
+    turns = [refs.get_turn(store, ref)["id"] for ref in given["turn_id"]]
+    return {**given, "session_id": sessions, "turn_id": turns}
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+_SESSION_COLUMNS = (
+    Column("state"),
+    Column("session"),
+    Column("model"),
+    Column("turns", right=True),
+    Column("tokens", right=True),
+    Column("cost", right=True),
+    Column("activity", right=True),
+)
+_REQUEST_COLUMNS = (
+    Column("started", right=True),
+    Column("status"),
+    Column("took", right=True),
+    Column("in", right=True),
+    Column("out", right=True, spare=1),
+    Column("provider/model"),
+    Column("request"),
+)
+
+
+def _sessions_table(screen: Screen, store: Store, rows: list[Row]) -> list[str]:
+    from xgw.cli import overview
+
+    if not rows:
+        return []
+    seen, now = overview.of_sessions(store, rows), clock.now()
+    cells = [
+        (
+            Cell(seen[row["id"]].state, role_of(seen[row["id"]].state)),
+            Cell(session_ref(screen, row), "name"),
+            Cell(row["model"] or spelling.UNKNOWN),
+            Cell(spelling.count(row["turn_count"])),
+            Cell(spelling.count(row["total_tokens"], row["usage_source"])),
+            Cell(spelling.usd(row["cost_usd"])),
+            Cell(spelling.ago(row["last_turn_at"] or row["created_at"], now), "faint"),
+            Cell(seen[row["id"]].title),
+        )
+        for row in rows
+    ]
+    return render(screen, _SESSION_COLUMNS, cells, tail="title")
+
+
+def _requests_table(screen: Screen, rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    now = clock.now()
+    cells = [
+        (
+            Cell(spelling.ago(row["started_at"], now), "faint"),
+            Cell(*_outcome(row)),
+            Cell(spelling.duration(row["latency_ms"])),
+            Cell(spelling.count(row["input_tokens"])),
+            Cell(spelling.count(row["output_tokens"])),
+            Cell("/".join(n for n in (row["provider_name"], row["model"]) if n)),
+            Cell(id_ref(screen, row["id"]), "name"),
+            Cell(_error(row), "bad"),
+        )
+        for row in rows
+    ]
+    return render(screen, _REQUEST_COLUMNS, cells, tail="error")
+
+
+def session_ref(screen: Screen, row: Row) -> str:
+    """What to call a session by in `xgw show`: its key if that is short and plain, else its id."""
+    key = row["session_key"]
+    longest = NARROW_KEY if screen.width is not None and screen.width < WIDE else LONGEST_KEY
+    if key != row["id"] and len(key) <= longest and texts.one_line(key) == key:
+        return str(key)
+    return id_ref(screen, row["id"])
+
+
+def id_ref(screen: Screen, id: str) -> str:
+    """An id, on a terminal of usual width its end, which `xgw show` takes too."""
+    from xgw.cli import refs
+
+    return id if screen.width is None or screen.width >= WIDE else refs.short(id)
+
+
+def _outcome(row: Row) -> tuple[str, Role]:
+    """How a request ended: its HTTP status, or a word where there is none."""
+    failed = row["error_type"] is not None or (row["status_code"] or 0) >= 400
+    if row["ended_at"] is None:
+        return "running", "busy"
+    return str(row["status_code"] or "failed"), "bad" if failed else "good"
+
+
+def _error(row: Row) -> str:
+    if row["error_type"] is None and row["error_message"] is None:
+        return ""
+    return ": ".join(word for word in (row["error_type"], row["error_message"]) if word)
+
+
+# -- JSON, and what is said beside the list --------------------------------------------------------
+
+
+def _page(found: Slice, show: Callable[[Row], Json]) -> Json:
+    return {
+        "object": "list",
+        "data": [show(row) for row in found.rows],
+        "has_more": found.has_more,
+        "next_cursor": found.next_cursor,
+    }
+
+
+def _session_json(loaded: Loaded) -> Callable[[Row], Json]:
+    from xgw.web import serialize
+
+    window_of = reading.windows(loaded.config)
+    return lambda row: serialize.session(row, window_of(row))
+
+
+def _request_json(store: Store, found: Slice) -> Callable[[Row], Json]:
+    from xgw.web import serialize
+
+    shown = reading.payloads_of(store, found.rows, bodies=False)
+    return lambda row: serialize.request(row, shown)
+
+
+def _explain(loaded: Loaded, found: Slice, wanted: Filters, limit: int, noun: str) -> None:
+    """Tell what to do about an empty list, and about one that goes on."""
+    if found.has_more:
+        note(f"There are more than these {limit}: --limit 500, or --cursor {found.next_cursor}")
+    if found.rows:
+        return
+    if wanted.conditions:
+        note(f"No {noun} fits these filters.")
+        return
+    path = loaded.config.storage.path
+    note(f"The store {path} has no {noun} yet.")
+    server = find_server(path)
+    if server is None:
+        note("Start `xgw serve`, and point a client at the base URL that it prints.")
+    else:
+        note(f"Point a client at the base URL {server.url}/v1 and send something.")

@@ -1,0 +1,221 @@
+"""The command `serve`: from a configuration to a running server, and what it tells the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import shlex
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+import orjson
+
+from xgw import __version__, clock
+from xgw.cli.configuration import load, with_configuration
+from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
+
+if TYPE_CHECKING:
+    from xgw.config import Config, Loaded
+    from xgw.events import Envelope
+    from xgw.hub import Hub
+    from xgw.store.database import Store
+
+ERROR_WIDTH = 200
+EXAMPLE_QUESTION = "What can you do?"
+
+
+@click.command()
+@click.option("--host", help="The address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@click.option("--demo", is_flag=True, help="Serve the built-in scripted demo alone.")
+@with_configuration
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    config_path: Path | None,
+    db: str | None,
+    host: str | None,
+    port: int | None,
+    demo: bool,
+) -> None:
+    """Serve: the gateway for OpenAI clients, and the record of what passes.
+
+    Ctrl-C lets calls under way end for 10 seconds; a second one stops at once.
+    """
+    _log_to_stderr()
+    overrides = {"server.host": host, "server.port": port}
+    loaded = load(config_path, db, overrides, demo=demo)
+    named = {"--config": config_path, "--db": db}
+    options = [part for flag, value in named.items() if value for part in (flag, str(value))]
+    ctx.exit(_serve(loaded, shlex.join(options)))
+
+
+def _serve(loaded: Loaded, options: str) -> int:
+    from xgw.store.database import Store
+    from xgw.store.migrations import migrate
+
+    config = loaded.config
+    store = Store(config.storage.path, config.storage.durability)
+    lock = ServerLock.acquire(store.path)
+    try:
+        report = migrate(store)
+        if report.backup is not None:
+            click.echo(f"the store was migrated; its copy from before: {report.backup}", err=True)
+        listener = bind(config.server.host, config.server.port)
+        url = url_of(listener)
+        started_at = clock.to_rfc3339(clock.now())
+        lock.announce(ServerAddress(url, os.getpid(), started_at, __version__))
+        store.close()
+
+        def greet(services: Any, restarted: bool) -> None:
+            # Nobody has to read this for the server to serve.
+            with contextlib.suppress(OSError):
+                if not restarted:
+                    click.echo(banner(config, url, store.size_bytes(), options))
+            TurnPrinter(services.hub, sys.stdout).start()
+
+        return Server(lambda: _make_app(loaded, store), listener, [greet]).run()
+    finally:
+        lock.release()
+
+
+def _make_app(loaded: Loaded, store: Store) -> tuple[Any, Any]:
+    from xgw.cli.memory import give_back_large_blocks
+    from xgw.web.app import create_app
+
+    give_back_large_blocks()
+    app = create_app(loaded, store)
+    return app, app.extensions["xgw"]
+
+
+def _log_to_stderr() -> None:
+    writer = logging.StreamHandler(sys.stderr)
+    writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("xgw")
+    log.addHandler(writer)
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+
+
+# -- what it says ----------------------------------------------------------------------------------
+
+
+def banner(config: Config, url: str, size: int, options: str = "") -> str:
+    """What a person needs in order to begin; `options` are those that other commands need too."""
+    names = ", ".join(provider.label for provider in config.providers)
+    again = f" {options}" if options else ""
+    return "\n".join(
+        [
+            f"xgw {__version__} serves. Base URL for clients:",
+            f"  {url}/v1",
+            f"store:      {config.storage.path} ({_bytes(size)})",
+            f"providers:  {names}",
+            f"follow:     xgw tail{again}",
+            f"look at:    xgw show{again} ID",
+            "try it:",
+            curl_line(config, url),
+            "",
+        ]
+    )
+
+
+def curl_line(config: Config, url: str) -> str:
+    """A command to paste that streams an answer; the token itself is never in it."""
+    body = {
+        "model": _example_model(config),
+        "stream": True,
+        "messages": [{"role": "user", "content": EXAMPLE_QUESTION}],
+    }
+    key = ' -H "Authorization: Bearer $XGW_TOKEN"' if config.server.token or config.keys else ""
+    return (
+        f'curl -N {url}/v1/chat/completions{key} -H "Content-Type: application/json"'
+        f" -d {shlex.quote(orjson.dumps(body).decode())}"
+    )
+
+
+def _example_model(config: Config) -> str:
+    for route in config.routes:
+        if "*" not in route.model:
+            return route.model
+    return "demo" if config.providers[0].kind == "demo" else "MODEL"
+
+
+def _bytes(size: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
+class TurnPrinter:
+    """Prints a line for each turn that completes, in a thread of its own."""
+
+    def __init__(self, hub: Hub, out: TextIO) -> None:
+        self._hub = hub
+        self._out = out
+
+    def start(self) -> None:
+        """Begin; it ends with the hub, or with whoever reads the lines."""
+        threading.Thread(target=self._print_all, name="turn lines", daemon=True).start()
+
+    def _print_all(self) -> None:
+        closed = False
+        while not closed:
+            with self._hub.subscribe(_is_turn_end, live=False) as turns:
+                while not closed and turns.lagged is None:
+                    for envelope in turns.get(timeout=60.0):
+                        if not self._print(turn_line(envelope)):
+                            return
+                    closed = turns.closed
+
+    def _print(self, line: str) -> bool:
+        try:
+            print(line, file=self._out, flush=True)
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+def _is_turn_end(envelope: Envelope) -> bool:
+    return envelope.type == "turn.completed"
+
+
+def turn_line(envelope: Envelope) -> str:
+    """One line about a turn that completed, safe to print: no control characters."""
+    turn = envelope.payload
+    local = envelope.at.replace(tzinfo=datetime.UTC).astimezone()
+    served = [turn.get("final_provider_name"), turn.get("final_model")]
+    parts = [
+        f"{local:%H:%M:%S}",
+        f"{turn.get('status') or '?':<9}",
+        envelope.turn_id or "",
+        "/".join(name for name in served if name),
+        _tokens(turn),
+        "" if turn.get("latency_ms") is None else f"{turn['latency_ms'] / 1000:.1f} s",
+        "" if turn.get("cost_usd") is None else f"${turn['cost_usd']:.4f}",
+        _error(turn.get("error")),
+    ]
+    line = "  ".join(part for part in parts if part)
+    return "".join(char if char.isprintable() else "�" for char in line)
+
+
+def _tokens(turn: dict[str, Any]) -> str:
+    """Unknown is not zero: it is a question mark, or nothing where nothing is known."""
+    counts = [turn.get("input_tokens"), turn.get("output_tokens")]
+    if counts == [None, None]:
+        return ""
+    sent, received = ("?" if count is None else f"{count:,}" for count in counts)
+    cached = f" ({turn['cached_tokens']:,} cached)" if turn.get("cached_tokens") else ""
+    return f"{sent} → {received} tokens{cached}"
+
+
+def _error(error: Any) -> str:
+    if not error:
+        return ""
+    text = f"{error.get('type')}: {error.get('message')}" if isinstance(error, dict) else str(error)
+    return text if len(text) <= ERROR_WIDTH else text[: ERROR_WIDTH - 1] + "…"

@@ -1,0 +1,97 @@
+"""The command `stats`: the figures of `GET /stats` as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xgw.cli import reading, spelling
+from xgw.cli.configuration import with_configuration, with_json
+from xgw.cli.tables import Cell, Column, render
+from xgw.cli.terminal import Role, Screen, note, stdout, write, write_json
+
+if TYPE_CHECKING:
+    from xgw.queries.pages import Row
+    from xgw.queries.stats import Stats
+
+GROUPS = ("day", "model", "provider", "agent")
+TOTAL = "total"
+
+# The first to go where the terminal is narrow is the one with the highest number.
+_COLUMNS = (
+    Column("requests", right=True),
+    Column("errors", right=True),
+    Column("in", right=True),
+    Column("out", right=True),
+    Column("cached", right=True, spare=1),
+    Column("reasoning", right=True, spare=3),
+    Column("cost", right=True),
+    Column("unpriced", right=True),
+    Column("p50", right=True),
+    Column("p90", right=True, spare=2),
+    Column("p99", right=True),
+)
+
+
+@click.command()
+@click.option("--by", "group", type=click.Choice(GROUPS), default="day", show_default=True)
+@click.option("--since", metavar="TIME", help="Calls begun from then on: RFC 3339, a date, 2h, 7d.")
+@click.option("--until", metavar="TIME", help="Calls begun before then.")
+@with_configuration
+@with_json
+def stats(
+    config_path: Path | None,
+    db: str | None,
+    as_json: bool,
+    group: Any,
+    since: str | None,
+    until: str | None,
+) -> None:
+    """Requests, errors, tokens, cost and latency, by day, model, provider or agent.
+
+    Every attempt counts as a request. `unpriced` are those whose cost is not known: it is missing
+    in the sums. The percentiles are of calls that succeeded. Days are UTC.
+
+    \b
+    Examples:
+      xgw stats
+      xgw stats --by model --since 7d
+    """
+    from xgw.queries.stats import collect
+    from xgw.web import serialize
+
+    period = {"since": reading.time_of("since", since), "until": reading.time_of("until", until)}
+    with reading.opened(config_path, db) as (_, store):
+        found = collect(store, group, **period)
+    if as_json:
+        write_json(serialize.stats(found))
+    elif found.rows:
+        write(_table(stdout(), found))
+    else:
+        note("No calls to providers are recorded" + (" for this time." if since or until else " yet."))
+
+
+def _table(screen: Screen, found: Stats) -> list[str]:
+    group = Column(found.group)
+    rows = [_row(row[found.group] or spelling.UNKNOWN, row, "plain") for row in found.rows]
+    if len(rows) > 1:
+        rows.append(_row(TOTAL, found.totals, "name"))
+    return render(screen, (group, *_COLUMNS), rows)
+
+
+def _row(name: str, row: Row, role: Role) -> list[Cell]:
+    latency = row.get("latency_ms") or {}
+    return [
+        Cell(name, "name"),
+        Cell(spelling.count(row["requests"]), role),
+        Cell(spelling.count(row["errors"]), "bad" if row["errors"] else role),
+        Cell(spelling.count(row["input_tokens"]), role),
+        Cell(spelling.count(row["output_tokens"]), role),
+        Cell(spelling.count(row["cached_tokens"]), role),
+        Cell(spelling.count(row["reasoning_tokens"]), role),
+        Cell(spelling.usd(row["cost_usd"]), role),
+        Cell(spelling.count(row["unpriced"]), "waiting" if row["unpriced"] else role),
+        *(Cell(spelling.duration(latency[p]) if p in latency else "", role) for p in ("p50", "p90", "p99")),
+    ]

@@ -1,0 +1,112 @@
+"""A run's steps as a timeline of bars in text: when each began, how long it took, the waits."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xgw.cli import spelling, texts
+from xgw.cli.terminal import Role, Screen
+from xgw.queries.pages import Row
+
+NAME_CELLS = 30
+WAIT, BEFORE_FIRST_TOKEN, WORK, INSTANT = "┈", "░", "█", "▏"
+
+_STEP_ROLES: dict[str, Role] = {"running": "busy", "error": "bad", "cancelled": "faint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time that a timeline shows, and the cells that it has for it."""
+
+    start: datetime.datetime
+    seconds: float
+    cells: int
+
+    def at(self, moment: datetime.datetime) -> int:
+        """The cell at which a moment lies."""
+        share = (moment - self.start).total_seconds() / self.seconds if self.seconds > 0 else 0
+        return min(self.cells - 1, max(0, int(share * self.cells)))
+
+    def bar(self, begun: datetime.datetime, parts: Sequence[tuple[str, float]]) -> str:
+        """A bar from `begun` on; `parts` are marks and the seconds that each of them stands for."""
+        first, bar, moment = self.at(begun), "", begun
+        for mark, seconds in parts:
+            moment += datetime.timedelta(seconds=seconds)
+            share = (moment - self.start).total_seconds() / self.seconds if self.seconds > 0 else 0
+            ends = min(self.cells, round(share * self.cells))
+            bar += mark * max(0, ends - first - len(bar))
+        return " " * first + (bar or INSTANT)
+
+
+def render(screen: Screen, steps: Sequence[Row], now: datetime.datetime) -> list[str]:
+    """A line for each step, and one for each wait before a further attempt."""
+    if not steps:
+        return []
+    room = max(8, screen.page_width - NAME_CELLS - 29)
+    start = min(step["started_at"] for step in steps)
+    end = max(step["ended_at"] or now for step in steps)
+    span = Span(start, (end - start).total_seconds(), room)
+    lines = []
+    for number, step in enumerate(steps, 1):
+        if step["waited_ms"]:
+            lines.append(_wait_line(screen, span, step))
+        lines.append(_step_line(screen, span, number, step, now))
+    return lines
+
+
+def name_of(step: Row) -> str:
+    """What a step is, in a few words: `demo/gpt-4o`, or the name of a tool."""
+    if step["step_type"] == "llm_call":
+        served = "/".join(n for n in (step["provider_name"], step["model"] or step["name"]) if n)
+        return f"{served} #{step['attempt']}" if (step["attempt"] or 1) > 1 else served
+    kind = "" if step["step_type"] == "tool_call" else f"{step['step_type']} "
+    return f"{kind}{step['name'] or spelling.UNKNOWN}"
+
+
+def outcome_of(step: Row) -> str:
+    """How a step ended, in one word or number."""
+    if step["status"] == "success":
+        return "ok"
+    if step["status"] == "error" and (step["http_status"] or 0) >= 400:
+        return str(step["http_status"])
+    return str(step["status"])
+
+
+def role_of(step: Row) -> Role:
+    """The colour of a step."""
+    return _STEP_ROLES.get(step["status"], "plain")
+
+
+def elapsed_ms(step: Row, now: datetime.datetime) -> float:
+    """How long a step took, or has taken so far."""
+    if step["latency_ms"] is not None:
+        return float(step["latency_ms"])
+    return max(0.0, ((step["ended_at"] or now) - step["started_at"]).total_seconds() * 1000)
+
+
+def _step_line(
+    screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime
+) -> str:
+    begun = (step["started_at"] - span.start).total_seconds()
+    name = texts.pad(texts.one_line(name_of(step), NAME_CELLS), NAME_CELLS)
+    took = spelling.duration(elapsed_ms(step, now))
+    role = role_of(step)
+    told = f"{number:>3} {begun:>7.2f} s  "
+    ended = f"{outcome_of(step):>9} {took:>8}  "[:19]
+    return f"{told}{name}{screen.paint(ended, role)}{screen.paint(_bar(span, step, now), role)}".rstrip()
+
+
+def _bar(span: Span, step: Row, now: datetime.datetime) -> str:
+    took = elapsed_ms(step, now) / 1000
+    first = min(took, (step["ttft_ms"] or 0) / 1000)
+    return span.bar(step["started_at"], [(BEFORE_FIRST_TOKEN, first), (WORK, took - first)])
+
+
+def _wait_line(screen: Screen, span: Span, step: Row) -> str:
+    seconds = step["waited_ms"] / 1000
+    begun = step["started_at"] - datetime.timedelta(seconds=seconds)
+    name = f"waited {spelling.duration(step['waited_ms'])}, then {step['attempt_reason'] or 'again'}"
+    told = f"{'':15}{texts.pad(name, NAME_CELLS)}{'':19}{span.bar(begun, [(WAIT, seconds)])}"
+    return screen.paint(told.rstrip(), "faint")

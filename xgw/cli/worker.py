@@ -1,0 +1,199 @@
+"""The process that serves, on gunicorn's threaded worker: one main thread, a pool that answers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gunicorn.workers.gthread import ThreadWorker
+
+from xgw import clock, errors
+from xgw.cli.connections import ClientSocket, Connection, Head
+from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
+from xgw.cli.server import DRAIN_SECONDS
+
+if TYPE_CHECKING:
+    from xgw.cli.server import Services
+
+log = logging.getLogger("xgw.server")
+
+KEEPALIVE_SECONDS = 75
+HEAD_SECONDS = 10.0
+WORKER_STOP_SECONDS = int(DRAIN_SECONDS) + 2
+LAST_CALL_SECONDS = 0.25
+"""How long an idle connection stays open in a worker that stops: a request may be on its way."""
+
+_TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NOT_NOW = frozenset({errno.EAGAIN, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
+
+
+def leave(code: int) -> NoReturn:
+    """End this process without waiting for the threads of its pool."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]
+    """The serving process.
+
+    Its main thread accepts, gathers heads and watches idle connections; a thread of the pool is
+    taken for a request only once its head is there, so that a slow client holds none.
+    """
+
+    lifeline: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._idle: dict[Connection, None] = {}
+        self._partial: dict[Connection, None] = {}
+        self._drain = threading.Thread(target=self._drain_services, name="drain")
+        self._stop_by = 0.0
+
+    # -- life ------------------------------------------------------------------------------------
+
+    @property
+    def services(self) -> Services:
+        services: Services = self.app.services
+        return services
+
+    def init_signals(self) -> None:
+        super().init_signals()
+        # A terminal tells parent and worker alike of Ctrl-C and of its end; the parent decides.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def run(self) -> None:
+        self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
+        super().run()
+        self._drain.join(max(0.0, self._stop_by - clock.monotonic()))
+        self.services.stop()
+        leave(0)
+
+    def handle_quit(self, sig: int, frame: Any) -> NoReturn:
+        leave(0)
+
+    def _parent_died(self, _pipe: Any) -> NoReturn:
+        """Killed, that is: whoever starts the server anew needs the port and the store now."""
+        leave(1)
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        super().set_accept_enabled(enabled)
+        if not self.alive and not enabled and self._drain.ident is None:
+            for listener in self.sockets:
+                listener.close()
+            self._stop_by = clock.monotonic() + WORKER_STOP_SECONDS
+            self._drain.start()
+
+    def _drain_services(self) -> None:
+        self.services.drain(DRAIN_SECONDS)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        soon = min(deadline, clock.monotonic() + LAST_CALL_SECONDS)
+        super()._cap_keepalive(soon)
+        for connection in (*self._idle, *self._partial):
+            connection.timeout = min(connection.timeout, soon)
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def accept(self, listener: Any) -> None:
+        try:
+            accepted, address = listener.accept()
+        except OSError as error:
+            if error.errno in _TOO_MANY_FILES:
+                log.error("no further connection can be accepted: %s", error.strerror)
+            elif error.errno not in _NOT_NOW:
+                raise
+            return
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = ClientSocket.adopt(accepted)
+        self.nr_conns += 1
+        self.enqueue_req(Connection(self.cfg, client, address, listener.getsockname()))
+
+    def enqueue_req(self, conn: Connection) -> None:
+        """Start on the connection's next request as soon as its head is there."""
+        head = conn.read_head()
+        if head is Head.NOTHING:
+            self._watch(conn, self._idle, HEAD_SECONDS)
+        elif head is Head.PARTIAL:
+            self._watch(conn, self._partial, HEAD_SECONDS)
+        else:
+            self._proceed(conn, head)
+
+    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        self.enqueue_req(conn)
+
+    def _proceed(self, conn: Connection, head: Head) -> None:
+        if head is Head.COMPLETE:
+            super().enqueue_req(conn)
+        else:
+            self._drop(conn)
+
+    def _watch(self, conn: Connection, place: dict[Connection, None], seconds: float) -> None:
+        conn.timeout = clock.monotonic() + seconds
+        place[conn] = None
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_readable, conn))
+
+    def _on_readable(self, conn: Connection, _sock: Any) -> None:
+        head = conn.read_head()
+        if head is Head.PARTIAL and conn in self._idle:
+            del self._idle[conn]
+            conn.timeout = clock.monotonic() + HEAD_SECONDS
+            self._partial[conn] = None
+        elif head in (Head.COMPLETE, Head.GONE):
+            self._unwatch(conn)
+            self._proceed(conn, head)
+
+    def _unwatch(self, conn: Connection) -> None:
+        self.poller.unregister(conn.sock)
+        self._idle.pop(conn, None)
+        self._partial.pop(conn, None)
+
+    def _drop(self, conn: Connection) -> None:
+        self.nr_conns -= 1
+        conn.close()
+
+    def murder_pending(self) -> None:
+        """Close what was idle for too long; answer heads that take too long with 408."""
+        now = clock.monotonic()
+        for place in (self._idle, self._partial):
+            while place and (conn := next(iter(place))).timeout <= now:
+                if place is self._partial:
+                    refuse_now(conn.sock, head_timeout())
+                self._unwatch(conn)
+                self._drop(conn)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def handle(self, conn: Connection) -> Any:
+        """Answer one request, in a thread of the pool; whether the connection stays open."""
+        keep = False
+        try:
+            conn.begin(KEEPALIVE_SECONDS if self.alive else LAST_CALL_SECONDS)
+            keep = super().handle(conn)
+        except HeadTooLarge as fault:
+            self.handle_error(None, conn.sock, conn.client, fault)
+        if not keep:
+            conn.end()
+        return keep
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        refusal = refusal_of(exc)
+        if refusal is None:
+            where = f"{req.method} {req.path}" if req is not None else "a request"
+            log.error("%s failed", where, exc_info=exc)
+            refusal = errors.internal()
+        refuse(client, refusal, bodiless=req is not None and req.method == "HEAD")

@@ -1,0 +1,69 @@
+"""Time: the two clocks, and the spellings of a moment in the store, in JSON and in filters.
+
+Inside xgw a moment is a naive `datetime` in UTC with microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+_TIME = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})"
+    r"(?:[Tt ](?P<minutes>\d{2}:\d{2})(?P<seconds>:\d{2})?(?:\.(?P<fraction>\d+))?"
+    r"(?P<zone>[Zz]|[+-]\d{2}:\d{2})?)?",
+    re.ASCII,
+)
+
+
+def now() -> datetime:
+    """The present moment, naive UTC with microseconds."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def monotonic() -> float:
+    """Seconds of a clock that never goes back: for durations and deadlines."""
+    return time.monotonic()
+
+
+def to_db(moment: datetime) -> str:
+    """As the store spells it: "YYYY-MM-DD HH:MM:SS.ffffff", so that text order is time order."""
+    return _naive(moment).isoformat(" ", "microseconds")
+
+
+def from_db(text: str) -> datetime:
+    """The moment that `to_db` spelled; ValueError for anything that is not one."""
+    return datetime.fromisoformat(text)
+
+
+def to_rfc3339(moment: datetime) -> str:
+    """As JSON spells it (RFC 3339): "YYYY-MM-DDTHH:MM:SS.ffffffZ"."""
+    return _naive(moment).isoformat("T", "microseconds") + "Z"
+
+
+def parse_time(text: str) -> datetime:
+    """The moment that a person or a client spelled: RFC 3339, or a date alone (its midnight).
+
+    Without a zone it is UTC; digits beyond the microsecond are dropped. ValueError otherwise.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None or (match["fraction"] and not match["seconds"]):
+        raise ValueError(_not_a_time(text))
+    clock_face = (match["minutes"] or "00:00") + (match["seconds"] or ":00")
+    fraction = (match["fraction"] or "")[:6].ljust(6, "0")
+    zone = (match["zone"] or "Z").upper().replace("Z", "+00:00")
+    try:
+        return _naive(datetime.fromisoformat(f"{match['date']}T{clock_face}.{fraction}{zone}"))
+    except (ValueError, OverflowError):
+        raise ValueError(_not_a_time(text)) from None
+
+
+def _naive(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        return moment
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _not_a_time(text: str) -> str:
+    return f"not a time (RFC 3339, such as 2026-01-31T12:00:00Z, or a date): {text[:64]!r}"

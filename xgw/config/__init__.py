@@ -1,0 +1,41 @@
+"""Configuration: what xgw.toml, the environment and the command line say, checked and explained."""
+
+from __future__ import annotations
+
+from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
+from xgw.config.loading import Loaded, load
+from xgw.config.schema import (
+    DEMO_LABEL,
+    ClientKey,
+    Config,
+    Gateway,
+    Price,
+    Provider,
+    Retry,
+    Route,
+    Server,
+    Storage,
+    Timeouts,
+)
+from xgw.config.showing import show
+
+__all__ = [
+    "DEMO_LABEL",
+    "MASK",
+    "PASSTHROUGH",
+    "ClientKey",
+    "Config",
+    "Gateway",
+    "Loaded",
+    "Price",
+    "Provider",
+    "Retry",
+    "Route",
+    "Server",
+    "Storage",
+    "Timeouts",
+    "is_credential_name",
+    "is_credential_parameter",
+    "load",
+    "show",
+]

@@ -1,0 +1,176 @@
+"""Loading: file, environment and command line become one configuration, or a list of mistakes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from xgw.config import checks, discovery, document, mistakes, rules
+from xgw.config.credentials import is_credential_name
+from xgw.config.leaves import list_leaves
+from xgw.config.mistakes import Mistake
+from xgw.config.positions import KeyPath
+from xgw.config.schema import Config, Retry, Route, Text
+from xgw.errors import UsageError
+
+_VARIABLES: dict[str, KeyPath] = {
+    "XGW_HOST": ("server", "host"),
+    "XGW_PORT": ("server", "port"),
+    "XGW_TOKEN": ("server", "token"),
+    "XGW_ALLOWED_HOSTS": ("server", "allowed_hosts"),
+    "XGW_STORAGE_URL": ("storage", "url"),
+}
+_FLAGS = {"storage.url": "--db"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration in force; `sources` tells for each value's key where it comes from.
+
+    A source is "xgw.toml:12" (with ", environment NAME" where the value refers to one),
+    "environment NAME", "--flag" or "default". `path` is the file, None if there is none.
+    """
+
+    config: Config
+    sources: dict[str, str]
+    path: Path | None
+
+
+def load(
+    path: Path | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+    demo: bool = False,
+    probe: discovery.Probe = discovery.answers,
+) -> Loaded:
+    """The configuration in force.
+
+    `path` is the file that the command line names, `overrides` its other options by dotted key
+    ("server.port"; None is not given), `demo` asks for the demo alone, `probe` tells whether a
+    local server answers. UsageError with every mistake at once.
+    """
+    folder = cwd or Path.cwd()
+    draft = _Draft(document.read(path, env, folder))
+    draft.override(env, overrides)
+    if demo:
+        draft.serve([discovery.demo("--demo")])
+        draft.tree.pop("routes", None)
+    unset = draft.document.expand(env)
+    if draft.tree.get("providers", []) == []:
+        draft.found_keys = True
+        draft.serve(discovery.find_providers(env, probe, draft.is_own_address))
+    draft.refuse_mistakes(unset, folder)
+    return draft.finish(folder)
+
+
+class _Draft:
+    """The values on their way; `origins` tells of those that do not come from the file."""
+
+    def __init__(self, file: document.Document) -> None:
+        self.document = file
+        self.origins: dict[KeyPath, str] = {}
+        self.found_keys = False
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        return self.document.tree
+
+    def override(self, env: Mapping[str, str], flags: Mapping[str, object]) -> None:
+        for name, path in _VARIABLES.items():
+            if env.get(name):
+                self._set(path, Text(env[name]), f"environment {name}")
+        for key, value in flags.items():
+            if value is not None:
+                flag = _FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
+                given = Text(value) if isinstance(value, (str, Path)) else value
+                self._set(tuple(key.split(".")), given, flag)
+
+    def serve(self, found: list[discovery.Found]) -> None:
+        """Take these providers instead of the file's."""
+        self.tree["providers"] = [one.provider for one in found]
+        for index, one in enumerate(found):
+            self.origins["providers", index] = one.origin
+            for key, origin in one.origins.items():
+                self.origins["providers", index, key] = origin
+
+    def is_own_address(self, url: str) -> bool:
+        return checks.is_own_address(url, self.tree)
+
+    def refuse_mistakes(self, unset: list[Mistake], folder: Path) -> None:
+        found = [
+            *unset,
+            *mistakes.find_schema_mistakes(self.tree, self._is_private),
+            *checks.find_conflicts(self.tree, self._place, self.found_keys),
+        ]
+        kept = mistakes.keep_first(found)
+        if not any(mistake.path[:1] == ("storage",) for mistake in kept):
+            kept += self._storage_mistakes(folder)
+        if kept:
+            kept.sort(key=lambda mistake: self.document.line(mistake.at or mistake.path))
+            raise UsageError(*(mistakes.describe(one, self.tree, self._place) for one in kept))
+
+    def finish(self, folder: Path) -> Loaded:
+        config = Config.model_validate(self.tree)
+        stored = f"{rules.SQLITE}{self._storage_path(config.storage.url, folder)}"
+        storage = config.storage.model_copy(update={"url": stored})
+        routes = tuple(_with_retry(route, config.gateway.retry) for route in config.routes)
+        config = config.model_copy(update={"storage": storage, "routes": routes})
+        sources = {leaf.key: self._source(leaf.path) for leaf in list_leaves(config)}
+        return Loaded(config, sources, self.document.path)
+
+    def _set(self, path: KeyPath, value: object, origin: str) -> None:
+        table = self.tree
+        for key in path[:-1]:
+            table = table.setdefault(str(key), {})
+            if not isinstance(table, dict):
+                return  # the file has something else there, which is a mistake of its own
+        table[str(path[-1])] = value
+        self.origins[path] = origin
+
+    def _storage_path(self, url: str, folder: Path) -> Path:
+        if self.document.path and ("storage", "url") not in self.origins:
+            folder = self.document.path.parent
+        return rules.storage_path(url, folder)
+
+    def _storage_mistakes(self, folder: Path) -> list[Mistake]:
+        storage = self.tree.get("storage", {})
+        path = self._storage_path(str(storage.get("url", "")), folder)
+        if not path.is_dir():
+            return []
+        return [Mistake(("storage", "url"), f"must name a file: {path} is a folder")]
+
+    def _is_private(self, path: KeyPath) -> bool:
+        names = self.document.variables.get(path, [])
+        return mistakes.holds_credential(path) or any(is_credential_name(name) for name in names)
+
+    def _origin(self, path: KeyPath) -> str | None:
+        """What the value or the nearest table around it comes from, if not from the file."""
+        starts = (path[:length] for length in range(len(path), 0, -1))
+        return next((self.origins[start] for start in starts if start in self.origins), None)
+
+    def _place(self, path: KeyPath) -> str:
+        return self._origin(path) or self.document.place(path)
+
+    def _source(self, path: KeyPath) -> str:
+        if origin := self._origin(path):
+            return origin
+        if self.document.holds(path):
+            names = self.document.variables.get(path, [])
+            return ", environment ".join([self.document.place(path), *names])
+        if path[0] == "routes" and path[2] == "retry":
+            return self._source(("gateway", *path[2:]))
+        return "default"
+
+
+def _with_retry(route: Route, usual: Retry) -> Route:
+    """The route with what its own `retry` leaves open taken from `[gateway.retry]`."""
+    if route.retry is None:
+        return route
+    own = {key: getattr(route.retry, key) for key in route.retry.model_fields_set}
+    return route.model_copy(update={"retry": usual.model_copy(update=own)})

@@ -1,0 +1,121 @@
+"""The envelope of everything that is told to those who watch, and the types of events."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+from xgw import clock
+
+TEXT_LIMIT = 4096
+
+_TURN = (
+    "`turn_id`, `session_id`, `task_id`, `turn_index`, `user_input`, `started_at`, `completed_at`"
+)
+
+TYPES: dict[str, str] = {
+    "session.created": "the session's fields: agent, model, mode, tools, context window, budget",
+    "session.updated": "the changed fields",
+    "session.deleted": "ids only",
+    "turn.queued": f"{_TURN} (null)",
+    "turn.started": f"{_TURN} (null)",
+    "turn.updated": f"{_TURN}, the changed fields, `cause` for a reopened one",
+    "turn.backfilled": "one for each turn that a backfill made",
+    "turn.completed": (
+        f"{_TURN}, `status`, `ended_by`, `final_output`, `final_provider_name`, `final_model`, "
+        "`finish_reason`, `latency_ms`, `input_tokens`, `output_tokens`, `cached_tokens`, "
+        "`total_tokens`, `cost_usd`, `llm_calls`, `tool_calls`, `attempts`, `error`, "
+        "`session_total_tokens`"
+    ),
+    "run.started": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
+    "run.updated": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
+    "run.completed": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
+    "step.started": (
+        "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
+        "`input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
+        "`tool_call_id`, `arguments`"
+    ),
+    "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
+    "step.progress": (
+        "live: `input_tokens`, `usage_source`, `elapsed_ms`, `output_tokens`, `tokens_per_second`, "
+        "`ttft_ms`"
+    ),
+    "step.completed": (
+        "`status`, `error`, `http_status`, `finish_reason`, `input_tokens`, `output_tokens`, "
+        "`cached_tokens`, `uncached_tokens`, `cache_write_tokens`, `reasoning_tokens`, "
+        "`usage_source`, `cost_usd`, `ttft_ms`, `latency_ms`; for tools `success`, "
+        "`output`, `error`"
+    ),
+    "llm.error": (
+        "`error_type`, `message`, `http_status`, `attempt`, `will_retry`, `wait_ms`, `next`, "
+        "`target`"
+    ),
+    "tool.requested": "`calls`: `tool_call_id`, `name`, `arguments`, `arguments_json_valid`",
+    "tool.approval_requested": "`tool_call_id`, `name`, `arguments`",
+    "tool.approval_decided": "`tool_call_id`, `name`, `decision`, `by`, `arguments`",
+    "tool.results_sent": "`tool_call_ids`, `context_tokens`, `context_window`",
+    "message.added": "`message_id`, `kind`, `role`, `token_count`, `tool_call_id`, `text`",
+    "context.compacted": (
+        "`before_tokens`, `after_tokens`, `trigger`, `strategy`, `compacted_message_ids`, `summary`"
+    ),
+    "limit.reached": "`limit`, `value`, `max`",
+}
+
+LIVE_TYPES = frozenset({"step.delta", "step.progress"})
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One event; `seq` is the only cursor, None on live-only ones."""
+
+    seq: int | None
+    type: str
+    at: datetime.datetime
+    project_id: str
+    session_id: str | None
+    turn_id: str | None
+    run_id: str | None
+    step_id: str | None
+    payload: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The envelope as it goes over the wire."""
+        return {
+            "seq": self.seq,
+            "type": self.type,
+            "at": clock.to_rfc3339(self.at),
+            "session_id": self.session_id,
+            "turn_id": self.turn_id,
+            "run_id": self.run_id,
+            "step_id": self.step_id,
+            "payload": self.payload,
+        }
+
+
+def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload with every text cut at 4 KiB; `truncated` says that one was."""
+    cut = {key: _cut(value) for key, value in payload.items()}
+    if any(cut[key] is not value for key, value in payload.items()):
+        cut["truncated"] = True
+    return cut
+
+
+def _cut(value: Any) -> Any:
+    """The very same object where nothing had to go."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_LIMIT // 4 else _cut_text(value)
+    if isinstance(value, dict):
+        inner = {key: _cut(entry) for key, entry in value.items()}
+        return value if all(inner[key] is entry for key, entry in value.items()) else inner
+    if isinstance(value, list):
+        entries = [_cut(entry) for entry in value]
+        return value if all(a is b for a, b in zip(entries, value, strict=True)) else entries
+    return value
+
+
+def _cut_text(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= TEXT_LIMIT:
+        return text
+    return encoded[:TEXT_LIMIT].decode(errors="ignore")

@@ -1,0 +1,345 @@
+"""One model answer: targets in order, tries at each, until one answers or none is left.
+
+Every try is an `llm_call` step of its own. The caller begins the record with the first one's facts
+and ends it with the last one's; what lies between is recorded here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from xgw import clock
+from xgw.exchange.attempts import decide, pause
+from xgw.exchange.headers import find
+from xgw.exchange.means import Means
+from xgw.exchange.order import Order
+from xgw.exchange.relay import Batch, Capture, Relay
+from xgw.exchange.routing import Target
+from xgw.exchange.trial import Trial
+from xgw.providers.dialects.chat import (
+    completion_of,
+    looks_like_stream,
+    parse_completion,
+    repair_completion,
+    stream_from_completion,
+)
+from xgw.providers.dialects.embeddings import parse_embeddings
+from xgw.providers.errors import classify, error_answer
+from xgw.providers.transport import Call, Timeouts, UpstreamResponse
+from xgw.recording.facts import AttemptFacts, Retry, Scope
+from xgw.store.writer import Ticket
+from xgw.values import Answer, UpstreamFailure
+
+ERROR_BODY_BYTES = 1 << 20
+HOLD_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Opened:
+    """An answer whose first content is there: no retry any more.
+
+    For a stream: `held` are the bytes that came so far, `batch` tells if it is over already,
+    `relay` brings the rest. For a whole answer: `body` and `answer`.
+    """
+
+    headers: tuple[tuple[str, str], ...]
+    relay: Relay | None = None
+    held: bytes = b""
+    batch: Batch | None = None
+    body: bytes = b""
+    answer: Answer | None = None
+
+
+class GaveUp(Exception):
+    """No try is left: `failure` is the last one's."""
+
+    def __init__(self, failure: UpstreamFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class UsageRefusals:
+    """Providers that refused `stream_options`: they are not asked for usage again."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """This provider refused."""
+        with self._lock:
+            self._names.add(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+
+class Exchange:
+    """The tries for one order; `trial` is the one under way, or the last."""
+
+    def __init__(self, means: Means, order: Order, refusals: UsageRefusals) -> None:
+        self._means = means
+        self._order = order
+        self._refusals = refusals
+        self._history: str | None = None
+        self._input_tokens: int | None = None
+        self._target = 0
+        self._tries = 0
+        self._attempt = 0
+        self.trial = self._new_trial("initial", None)
+
+    def describe(self, history: str | None, input_tokens: int | None) -> None:
+        """How this request's history compares with the session's previous call, and its size."""
+        self._history = history
+        self._input_tokens = input_tokens
+        self.trial.facts = replace(self.trial.facts, history=history, input_tokens=input_tokens)
+
+    @property
+    def facts(self) -> AttemptFacts:
+        """The try under way, as it is recorded."""
+        return self.trial.facts
+
+    @property
+    def target(self) -> Target:
+        """Whom the try under way asks."""
+        return self._order.way.targets[self._target]
+
+    def open(self, scope: Scope, call: Call, on_retry: Callable[[Ticket], None]) -> Opened:
+        """Ask until one answers. Raises GaveUp, ClientGone and Cancelled."""
+        while True:
+            self.trial.go(self._means.recorder.live.start(scope, self.facts.step_id))
+            try:
+                return self._ask(call)
+            except UpstreamFailure as failure:
+                self.trial.close_response()
+                retry = self._next(failure)
+                if retry.next == "give_up":
+                    raise GaveUp(failure) from failure
+                self._again(scope, call, failure, retry, on_retry)
+
+    def _again(
+        self,
+        scope: Scope,
+        call: Call,
+        failure: UpstreamFailure,
+        retry: Retry,
+        on_retry: Callable[[Ticket], None],
+    ) -> None:
+        end, bodies = self.trial.failed(failure)
+        facts = self.facts
+        on_retry(self._means.recorder.fail_attempt(scope, facts, end, retry, bodies))
+        if retry.next == "fallback":
+            self._target += 1
+            self._tries = 0
+        pause(call, (retry.wait_ms or 0) / 1000)
+        self.trial = self._new_trial(retry.next, retry.wait_ms)
+        recorder = self._means.recorder
+        on_retry(recorder.next_attempt(scope, self.facts, self.trial.take_bodies()))
+
+    def _next(self, failure: UpstreamFailure) -> Retry:
+        if self._refused_usage(failure):
+            self._refusals.add(self.target.provider.name)
+            self._tries -= 1
+            return Retry("retry", 0, self.target.name)
+        return decide(failure, self._order.way, self._target, self._tries)
+
+    def _refused_usage(self, failure: UpstreamFailure) -> bool:
+        """Whether the provider refuses what xgw, not the client, put into the request."""
+        return (
+            self.trial.asked_usage
+            and failure.http_status == 400
+            and b"stream_options" in (failure.body or b"")
+        )
+
+    def _new_trial(self, reason: str, waited_ms: int | None) -> Trial:
+        self._attempt += 1
+        self._tries += 1
+        target = self.target
+        ask_usage = (
+            self._order.stream
+            and not self._order.wants_usage
+            and self._order.endpoint == "chat.completions"
+            and target.provider.usage_in_stream
+            and target.provider.name not in self._refusals
+        )
+        return Trial.prepare(
+            self._means,
+            self._order,
+            target,
+            attempt=self._attempt,
+            reason=reason,
+            waited_ms=waited_ms,
+            history=self._history,
+            input_tokens=self._input_tokens,
+            asks_usage=ask_usage,
+        )
+
+    # -- one try -------------------------------------------------------------------------------
+
+    def _ask(self, call: Call) -> Opened:
+        config = self._means.config.gateway
+        timeouts = Timeouts(
+            config.timeouts.connect, config.timeouts.first_byte, config.timeouts.idle
+        )
+        trial = self.trial
+        response = self._means.transport.send(trial.request, timeouts, call)
+        trial.response = response
+        if not 200 <= response.status < 300:
+            raise _failure_of(response, _read_bounded(response, trial.capture))
+        return self._open_answer(response)
+
+    def _open_answer(self, response: UpstreamResponse) -> Opened:
+        if self._order.endpoint != "chat.completions":
+            body = self._read_whole(response, b"")
+            self.trial.ttft()
+            return Opened(response.headers, body=body, answer=parse_embeddings(body))
+        deadline = clock.monotonic() + HOLD_SECONDS
+        head = self._first_block(response, deadline)
+        streams = looks_like_stream(head, find(response.headers, "content-type"))
+        if self._order.stream and streams:
+            return self._open_stream(response, head, deadline)
+        if self._order.stream:
+            return self._stream_of_whole(response, self._read_whole(response, head))
+        if streams:
+            return self._whole_of_stream(response, head)
+        body = self._read_whole(response, head)
+        self.trial.ttft()
+        return Opened(response.headers, body=repair_completion(body), answer=parse_completion(body))
+
+    def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
+        """The first bytes tell what the body is; a stream that says it is one may be slow."""
+        until = deadline if self._order.stream and _labelled_stream(response) else None
+        head = b""
+        while not head.strip():
+            block = response.read(until)
+            if not block:
+                break
+            self.trial.capture.add(block)
+            head += block
+        return head
+
+    def _relay(self, response: UpstreamResponse, head: bytes) -> Relay:
+        trial = self.trial
+        assert trial.live is not None
+        relay = Relay(
+            response,
+            trial.capture,
+            trial.live,
+            hide_usage=trial.asked_usage,
+            max_event_bytes=self._means.config.gateway.max_event_bytes,
+            head=head,
+        )
+        trial.relay = relay
+        return relay
+
+    def _open_stream(self, response: UpstreamResponse, head: bytes, deadline: float) -> Opened:
+        """Hold the first events until one says something, at most 2 s."""
+        relay = self._relay(response, head)
+        held: list[bytes] = []
+        while True:
+            batch = relay.read(deadline)
+            if batch is None:
+                return Opened(response.headers, relay, b"".join(held))
+            if batch.failure is not None and relay.released_at is None:
+                raise batch.failure
+            held.append(batch.out)
+            if batch.released or batch.ended:
+                return Opened(response.headers, relay, b"".join(held), batch)
+
+    def _stream_of_whole(self, response: UpstreamResponse, body: bytes) -> Opened:
+        """A JSON answer for a client that asked for a stream."""
+        answer = parse_completion(body)
+        self.trial.ttft()
+        events = stream_from_completion(body, include_usage=self._order.wants_usage)
+        *first, last = events
+        batch = Batch(b"", last, released=True, ended=True)
+        opened = Opened(response.headers, None, b"".join(first), batch)
+        opened.answer = answer
+        return opened
+
+    def _whole_of_stream(self, response: UpstreamResponse, head: bytes) -> Opened:
+        """An event stream for a client that asked for one JSON answer."""
+        relay = self._relay(response, head)
+        while True:
+            batch = relay.read(None)
+            if batch is not None and batch.failure is not None:
+                raise batch.failure
+            if batch is not None and batch.ended:
+                self.trial.ttft()
+                return Opened(
+                    response.headers, body=completion_of(relay.chat), answer=relay.chat.answer()
+                )
+
+    def _read_whole(self, response: UpstreamResponse, head: bytes) -> bytes:
+        parts = [head]
+        while block := response.read(None):
+            self.trial.capture.add(block)
+            parts.append(block)
+        return b"".join(parts)
+
+    def client_error(self, failure: UpstreamFailure) -> tuple[int, dict[str, Any]]:
+        """Status and body for the client when no try is left."""
+        provider = self.target.provider.name
+        if failure.http_status is not None and failure.http_status >= 400:
+            body = failure.body or orjson.dumps(
+                {"error": {"message": failure.message, "type": failure.error_type}}
+            )
+            return error_answer(
+                failure.http_status,
+                failure.headers,
+                body,
+                provider_name=provider,
+                masker=self._means.masker,
+            )
+        return _own_status(failure), {
+            "error": {
+                "message": self._means.masker.text(failure.message),
+                "type": failure.error_type,
+                "param": None,
+                "code": None,
+            }
+        }
+
+
+def _own_status(failure: UpstreamFailure) -> int:
+    return 504 if failure.error_type == "upstream_timeout" else 502
+
+
+def _labelled_stream(response: UpstreamResponse) -> bool:
+    label = find(response.headers, "content-type") or ""
+    return label.strip().lower().startswith("text/event-stream")
+
+
+def _read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
+    """An error's body, its beginning if it is long; a fault on the way cuts it short."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size < ERROR_BODY_BYTES and (block := response.read(None)):
+            capture.add(block)
+            parts.append(block)
+            size += len(block)
+    except UpstreamFailure:
+        return b"".join(parts)
+    return b"".join(parts)
+
+
+def _failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        parsed = None
+    fields = parsed.get("error") if isinstance(parsed, dict) else None
+    error_type = classify(response.status, fields if isinstance(fields, dict) else None)
+    return UpstreamFailure(
+        error_type,
+        "",
+        http_status=response.status,
+        body=body,
+        headers=response.headers,
+    )

@@ -1,0 +1,97 @@
+"""Which headers pass between a client and an upstream, and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xgw.config import Provider
+
+Headers = tuple[tuple[str, str], ...]
+
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+CREDENTIALS = frozenset({"authorization", "x-api-key", "api-key", "x-xgw-key", "x-goog-api-key"})
+OWN = frozenset({"x-session-id", "x-turn-id", "x-task-id", "x-end-user-id"})
+NOT_FORWARDED = (
+    HOP_BY_HOP
+    | CREDENTIALS
+    | OWN
+    | frozenset(
+        {"host", "cookie", "forwarded", "x-real-ip", "accept-encoding", "content-length", "expect"}
+    )
+)
+NOT_RETURNED = HOP_BY_HOP | frozenset(
+    {"set-cookie", "server", "location", "content-encoding", "content-length", "date"}
+)
+# What xgw itself says of a stream; the upstream's own would contradict it.
+STREAM_HEADERS: Headers = (
+    ("Cache-Control", "no-cache, no-transform"),
+    ("X-Accel-Buffering", "no"),
+)
+
+
+def to_upstream(client: Iterable[tuple[str, str]], provider: Provider) -> Headers:
+    """The client's headers as an upstream gets them, with the provider's credential and its own."""
+    client = list(client)
+    named = _named_by_connection(client)
+    passed = [
+        (name, value)
+        for name, value in client
+        if name.lower() not in NOT_FORWARDED
+        and name.lower() not in named
+        and not name.lower().startswith("x-forwarded-")
+    ]
+    own = {name.lower() for name in provider.headers}
+    passed = [(name, value) for name, value in passed if name.lower() not in own]
+    passed += credential(provider, client)
+    passed += provider.headers.items()
+    if not any(name.lower() == "content-type" for name, _ in passed):
+        passed.append(("content-type", "application/json"))
+    return (*passed, ("accept-encoding", "identity"))
+
+
+def credential(provider: Provider, client: Iterable[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """The credential header that this provider wants; the client's own where it passes through."""
+    if provider.passthrough:
+        return [(n, v) for n, v in client if n.lower() in ("authorization", "x-api-key", "api-key")]
+    if not provider.api_key:
+        return []
+    if provider.kind == "anthropic":
+        return [("x-api-key", provider.api_key)]
+    return [("authorization", f"Bearer {provider.api_key}")]
+
+
+def to_client(upstream: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The upstream's headers as the client gets them."""
+    upstream = list(upstream)
+    named = _named_by_connection(upstream)
+    return [
+        (name, value)
+        for name, value in upstream
+        if name.lower() not in NOT_RETURNED and name.lower() not in named
+    ]
+
+
+def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
+    """The first header of this name."""
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def _named_by_connection(headers: Iterable[tuple[str, str]]) -> set[str]:
+    return {
+        token.strip().lower()
+        for name, value in headers
+        if name.lower() == "connection"
+        for token in value.split(",")
+    }

@@ -1,0 +1,64 @@
+"""What is asked of an upstream: the client's request, and how it goes out to one target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import parse_qsl, quote
+
+from xgw.config import is_credential_parameter
+from xgw.exchange.headers import Headers, to_upstream
+from xgw.exchange.routing import Target, Way
+from xgw.providers.dialects.chat_request import rewrite
+from xgw.providers.transport import UpstreamRequest
+
+Endpoint = Literal["chat.completions", "embeddings"]
+
+PATHS: dict[str, str] = {"chat.completions": "/chat/completions", "embeddings": "/embeddings"}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One model answer that is asked for.
+
+    `body` is the client's JSON without xgw's own identifiers; `stream` and `wants_usage` are what
+    the client asked for.
+    """
+
+    endpoint: Endpoint
+    model: str
+    way: Way
+    body: bytes
+    stream: bool
+    wants_usage: bool
+    headers: Headers
+    query: str
+    client: dict[str, Any]
+
+
+def build_request(order: Order, target: Target, *, ask_usage: bool) -> UpstreamRequest:
+    """The request for one target: its model name and credential, all else as the client sent it."""
+    body = rewrite(
+        order.body,
+        model=None if target.model == order.model else target.model,
+        include_usage=ask_usage,
+    )
+    url = f"{target.provider.base_url}{PATHS[order.endpoint]}{forwarded_query(order.query)}"
+    headers = to_upstream(order.headers, target.provider)
+    direct = target.provider.kind == "demo"  # it lives in this process, behind no proxy
+    return UpstreamRequest("POST", url, headers, body, direct)
+
+
+def forwarded_query(query: str) -> str:
+    """The client's query without credentials, with its question mark; "" if nothing is left."""
+    if not query:
+        return ""
+    if not any(is_credential_parameter(name) for name, _ in parse_qsl(query, True)):
+        return f"?{query}"
+    kept = [(n, v) for n, v in parse_qsl(query, True) if not is_credential_parameter(n)]
+    return f"?{_spelled(kept)}" if kept else ""
+
+
+def _spelled(pairs: Iterable[tuple[str, str]]) -> str:
+    return "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)

@@ -1,0 +1,192 @@
+"""Which targets may answer a model: routes, `provider/model`, the providers' lists, defaults."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from xgw import clock
+from xgw.config import Config, Provider, Retry
+from xgw.errors import ApiError, not_found
+from xgw.providers.transport import Call, Timeouts, Transport, UpstreamRequest
+from xgw.values import UpstreamFailure
+
+LIST_SECONDS = 60.0
+LIST_TIMEOUTS = Timeouts(connect=2, first_byte=5, idle=5)
+LIST_BYTES = 8 << 20
+FALLBACK_ON = ("connection", "timeout", "429", "5xx")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A provider and the name that the model has there."""
+
+    provider: Provider
+    model: str
+
+    @property
+    def name(self) -> str:
+        """As routes spell it."""
+        return f"{self.provider.name}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The targets for a request, in order, and how to retry and fall back."""
+
+    targets: tuple[Target, ...]
+    retry: Retry
+    fallback_on: tuple[str, ...]
+
+
+class Catalog:
+    """The providers' own model lists, kept for 60 s; a provider that fails lists nothing."""
+
+    def __init__(self, transport: Transport, headers_for: Callable[[Provider], Any]) -> None:
+        self._transport = transport
+        self._headers_for = headers_for
+        self._lock = threading.Lock()
+        self._lists: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    def lists(self, providers: Sequence[Provider]) -> dict[str, list[dict[str, Any]]]:
+        """Model objects by provider name; those that are not fresh are asked for at once."""
+        now = clock.monotonic()
+        with self._lock:
+            known = {
+                name: models
+                for name, (at, models) in self._lists.items()
+                if now - at < LIST_SECONDS
+            }
+        stale = [p for p in providers if "models" in p.endpoints and p.name not in known]
+        if stale:
+            with ThreadPoolExecutor(len(stale)) as pool:
+                for provider, models in zip(stale, pool.map(self._ask, stale), strict=True):
+                    known[provider.name] = models
+            with self._lock:
+                self._lists.update({p.name: (clock.monotonic(), known[p.name]) for p in stale})
+        return {p.name: known.get(p.name, []) for p in providers}
+
+    def _ask(self, provider: Provider) -> list[dict[str, Any]]:
+        request = UpstreamRequest(
+            "GET", f"{provider.base_url}/models", tuple(self._headers_for(provider)), b""
+        )
+        try:
+            response = self._transport.send(request, LIST_TIMEOUTS, Call())
+            try:
+                body = _read_all(response)
+            finally:
+                response.close()
+            listed = orjson.loads(body) if response.status == 200 else {}
+        except (UpstreamFailure, orjson.JSONDecodeError):
+            return []
+        models = listed.get("data") if isinstance(listed, dict) else None
+        if not isinstance(models, list):
+            return []
+        return [m for m in models if isinstance(m, dict) and isinstance(m.get("id"), str)]
+
+
+class Router:
+    """Finds the targets of a model for one endpoint (`chat.completions`, `embeddings`)."""
+
+    def __init__(self, config: Config, catalog: Catalog) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._providers = {provider.name: provider for provider in config.providers}
+        self._exact = {r.model: r for r in config.routes if not _is_glob(r.model)}
+        self._globs = [
+            (re.compile(fnmatch.translate(r.model)), r) for r in config.routes if _is_glob(r.model)
+        ]
+
+    def find(self, model: str, endpoint: str) -> Way:
+        """The way for a request; ApiError 404 `model_not_found` if nothing serves it."""
+        route = self._exact.get(model)
+        if route is None:
+            route = next((r for pattern, r in self._globs if pattern.fullmatch(model)), None)
+        if route is None:
+            return self._way(model, endpoint, self._unrouted(model))
+        targets = [self._target(text, model) for text in route.targets]
+        return self._way(model, endpoint, targets, route.retry, route.fallback_on)
+
+    def models(self) -> list[dict[str, Any]]:
+        """What `/v1/models` lists: routes without globs, then providers' lists, each id once."""
+        routed = [
+            {"id": r.model, "object": "model", "created": 0, "owned_by": "xgw"}
+            for r in self._config.routes
+            if not _is_glob(r.model)
+        ]
+        lists = self._catalog.lists(self._config.providers)
+        seen: dict[str, dict[str, Any]] = {}
+        for listed in (routed, *lists.values()):
+            for model in listed:
+                seen.setdefault(model["id"], model)
+        return list(seen.values())
+
+    def _unrouted(self, model: str) -> list[Target]:
+        provider_name, slash, rest = model.partition("/")
+        if slash and rest and provider_name in self._providers:
+            return [Target(self._providers[provider_name], rest)]
+        real = [p for p in self._config.providers if p.kind != "demo"]
+        if len(real) > 1 or (real and self._config.routes):
+            lists = self._catalog.lists(real)
+            listing = [p for p in real if any(m["id"] == model for m in lists[p.name])]
+            if listing:
+                return [Target(listing[0], model)]
+        if real:
+            return [] if self._config.routes else [Target(p, model) for p in real[:1]]
+        demo = [p for p in self._config.providers if p.kind == "demo"]
+        return [Target(demo[0], model)] if demo and not self._config.routes else []
+
+    def _target(self, text: str, asked: str) -> Target:
+        provider, _, model = text.partition("/")
+        return Target(self._providers[provider], asked if model == "*" else model)
+
+    def _way(
+        self,
+        model: str,
+        endpoint: str,
+        targets: Sequence[Target],
+        retry: Retry | None = None,
+        fallback_on: tuple[str, ...] = FALLBACK_ON,
+    ) -> Way:
+        serving = tuple(t for t in targets if endpoint in t.provider.endpoints)
+        if serving:
+            return Way(serving, retry or self._config.gateway.retry, fallback_on)
+        if targets:
+            raise not_found(
+                f"The model `{model}` is not served at {endpoint}: "
+                f"no provider of its route offers that endpoint.",
+                code="model_not_found",
+                param="model",
+            )
+        raise _unknown(model)
+
+
+def _unknown(model: str) -> ApiError:
+    return not_found(
+        f"The model `{model[:200]}` does not exist here: no route and no provider has it. "
+        "GET /v1/models lists what there is.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def _is_glob(model: str) -> bool:
+    return any(mark in model for mark in "*?[")
+
+
+def _read_all(response: Any) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while block := response.read():
+        parts.append(block)
+        size += len(block)
+        if size > LIST_BYTES:
+            return b""
+    return b"".join(parts)

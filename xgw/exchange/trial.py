@@ -1,0 +1,278 @@
+"""One try at one target: the request that goes out, what came back, and the facts of its end."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from xgw import clock, ids
+from xgw.exchange.means import Means
+from xgw.exchange.order import PATHS, Order, build_request
+from xgw.exchange.relay import Capture, Relay
+from xgw.exchange.routing import Target
+from xgw.providers.errors import error_answer
+from xgw.providers.transport import UpstreamRequest, UpstreamResponse
+from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts
+from xgw.recording.live import LiveStep
+from xgw.store.payloads import Stored
+from xgw.values import Answer, UpstreamFailure, Usage
+
+ERROR_BODY_CHARACTERS = 65536
+
+
+class Trial:
+    """A try under way. `facts` is what is recorded of it from the start."""
+
+    def __init__(
+        self, means: Means, order: Order, target: Target, request: UpstreamRequest, asks_usage: bool
+    ) -> None:
+        self._means = means
+        self._order = order
+        self._target = target
+        self._bodies: list[Stored] = []
+        self.request = request
+        self.asked_usage = asks_usage
+        self.facts: AttemptFacts
+        self.elements: tuple[bytes, ...] = ()
+        self.response: UpstreamResponse | None = None
+        self.relay: Relay | None = None
+        self.live: LiveStep | None = None
+        self._started = clock.monotonic()
+        self._ttft_ms: int | None = None
+        self._first_byte_at: datetime.datetime | None = None
+        self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
+
+    @classmethod
+    def prepare(
+        cls,
+        means: Means,
+        order: Order,
+        target: Target,
+        *,
+        attempt: int,
+        reason: str,
+        waited_ms: int | None,
+        history: str | None,
+        input_tokens: int | None,
+        asks_usage: bool,
+    ) -> Trial:
+        """The next try, ready to go out and to be recorded."""
+        request = build_request(order, target, ask_usage=asks_usage)
+        trial = cls(means, order, target, request, asks_usage)
+        stored = means.recorder.shelf.request(means.masker.body(request.body))
+        trial._bodies.append(stored)
+        trial.elements = stored.elements
+        trial.facts = AttemptFacts(
+            step_id=ids.mint("step"),
+            attempt=attempt,
+            reason=reason,
+            provider_name=target.provider.name,
+            model=target.model,
+            model_requested=order.model,
+            started_at=clock.now(),
+            request=trial._request_facts(stored),
+            waited_ms=waited_ms,
+            history=history,
+            input_tokens=input_tokens,
+            context_window=means.prices.context_window(target.model, target.provider),
+            metadata=_labels(order),
+        )
+        return trial
+
+    def _request_facts(self, stored: Stored) -> RequestFacts:
+        masker = self._means.masker
+        return RequestFacts(
+            id=ids.mint("req"),
+            endpoint=PATHS[self._order.endpoint],
+            method=self.request.method,
+            url=masker.url(self.request.url),
+            headers=masker.headers(self.request.headers),
+            payload=stored.hash,
+            bytes_sent=len(self.request.body),
+            stream=self._order.stream,
+            client=self._order.client,
+        )
+
+    def take_bodies(self) -> list[Stored]:
+        """The bodies that the start of this try needs in the store."""
+        return self._bodies
+
+    def go(self, live: LiveStep) -> None:
+        """The clock of this try starts."""
+        self.live = live
+        live.input_tokens = self.facts.input_tokens
+        self._started = clock.monotonic()
+        self.capture.started(self._started)
+
+    def ttft(self) -> None:
+        """The first content is there: for a whole answer, all of it."""
+        if self._ttft_ms is None:
+            self._ttft_ms = self._since_start(clock.monotonic())
+            self._first_byte_at = clock.now()
+            if self.live is not None:
+                self.live.ttft_ms = self._ttft_ms
+
+    def close_response(self) -> None:
+        """Give the connection back, or abort it."""
+        if self.response is not None:
+            self.response.close()
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def succeeded(self, answer: Answer) -> tuple[AttemptEnd, list[Stored]]:
+        """The answer came whole."""
+        return self._end("success", answer, None)
+
+    def failed(self, failure: UpstreamFailure) -> tuple[AttemptEnd, list[Stored]]:
+        """The upstream failed, perhaps after a part of the answer."""
+        answer = self.relay.chat.answer(broken=True) if self.relay is not None else None
+        return self._end("error", answer, failure)
+
+    def cut(
+        self, status: str, error_type: str | None, message: str | None
+    ) -> tuple[AttemptEnd, list[Stored]]:
+        """The call was ended from this side: the client left, or someone cancelled it."""
+        answer = self.relay.chat.answer(broken=True) if self.relay is not None else None
+        failure = UpstreamFailure(error_type, message or "") if error_type else None
+        return self._end(status, answer, failure)
+
+    def _end(
+        self, status: str, answer: Answer | None, failure: UpstreamFailure | None
+    ) -> tuple[AttemptEnd, list[Stored]]:
+        if self.relay is not None and self.relay.released_at is not None:
+            self._ttft_ms = self._since_start(self.relay.released_at)
+        usage = self._usage(answer)
+        bodies = self._stored_answer(answer, usage)
+        body = self._stored_body()
+        response = self.response
+        end = AttemptEnd(
+            status=status,
+            ended_at=clock.now(),
+            latency_ms=self._since_start(clock.monotonic()),
+            **self._error(failure),
+            model=(answer.model if answer else None) or self._target.model,
+            finish_reason=answer.finish_reason if answer else None,
+            finish_reason_raw=answer.finish_reason_raw if answer else None,
+            usage=usage,
+            cost_usd=self._cost(answer, usage),
+            context_tokens=_first(usage.input_tokens, self.facts.input_tokens),
+            ttft_ms=self._ttft_ms,
+            output=bodies[0].hash if bodies else None,
+            partial_output=None if status == "success" else self._text_so_far(answer),
+            tool_calls=_tool_calls(answer),
+            response_headers=self._means.masker.headers(response.headers) if response else None,
+            body=body.hash if body else None,
+            frames=self.capture.frames or None,
+            bytes_received=self.capture.received,
+            chunks=self.capture.chunks,
+            truncated=self.capture.truncated,
+            first_byte_at=self._first_byte_at,
+            answered=answer is not None and bool(answer.choices or answer.usage),
+        )
+        return end, [*bodies, *([body] if body else [])]
+
+    def _error(self, failure: UpstreamFailure | None) -> dict[str, Any]:
+        status = self.response.status if self.response else None
+        if failure is None:
+            return {"http_status": status}
+        message, error_body = failure.message, None
+        if failure.body is not None and failure.http_status is not None:
+            _, shown = error_answer(
+                failure.http_status,
+                failure.headers,
+                failure.body,
+                provider_name=self._target.provider.name,
+                masker=self._means.masker,
+            )
+            message = shown["error"]["message"]
+            text = failure.body.decode("utf-8", "replace")
+            error_body = self._means.masker.text(text)[:ERROR_BODY_CHARACTERS]
+        return {
+            "error_type": failure.error_type,
+            "error_message": self._means.masker.text(message),
+            "http_status": failure.http_status or status,
+            "error_body": error_body,
+        }
+
+    def _usage(self, answer: Answer | None) -> Usage:
+        """What the provider reported; where it reported nothing, a marked estimate of the text."""
+        if answer is None or (not answer.choices and answer.usage is None):
+            return Usage()
+        if answer.usage is not None:
+            return answer.usage
+        if self._order.endpoint != "chat.completions":
+            return Usage()
+        return self._estimate(answer)
+
+    def _estimate(self, answer: Answer) -> Usage:
+        counter, model = self._means.counter, self._target.model
+        sent = self.facts.input_tokens
+        said = [counter.count_text(text, model) for text in _texts(answer)]
+        if sent is None or any(count is None for count in said):
+            return Usage()
+        output = sum(count for count in said if count is not None)
+        return Usage(sent, output, total_tokens=sent + output, source="estimated")
+
+    def _cost(self, answer: Answer | None, usage: Usage) -> float | None:
+        if answer is None or usage.source is None:
+            return None
+        provider = self._target.provider
+        return self._means.prices.cost_usd(answer.model or self._target.model, usage, provider)
+
+    def _stored_answer(self, answer: Answer | None, usage: Usage) -> list[Stored]:
+        if answer is None or not answer.choices:
+            return []
+        output = {"choices": answer.choices, "usage": usage.raw}
+        masked = self._means.masker.body(orjson.dumps(output))
+        return [self._means.recorder.shelf.whole(masked)]
+
+    def _stored_body(self) -> Stored | None:
+        content = self.capture.content()
+        if not content:
+            return None
+        return self._means.recorder.shelf.whole(self._means.masker.body(content))
+
+    def _text_so_far(self, answer: Answer | None) -> str | None:
+        return answer.text() if answer else None
+
+    def _since_start(self, moment: float) -> int:
+        return max(0, round((moment - self._started) * 1000))
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _tool_calls(answer: Answer | None) -> list[dict[str, Any]] | None:
+    if answer is None or not answer.tool_calls:
+        return None
+    return [
+        {
+            "tool_call_id": call.tool_call_id,
+            "name": call.name,
+            "arguments": call.arguments,
+            "arguments_json_valid": call.arguments_json_valid,
+            "incomplete": call.incomplete,
+        }
+        for call in answer.tool_calls
+    ]
+
+
+def _texts(answer: Answer) -> Iterable[str]:
+    """Everything that the model wrote."""
+    for choice in answer.choices:
+        message = choice["message"]
+        for key in ("content", "refusal", "reasoning_content"):
+            if isinstance(message.get(key), str):
+                yield message[key]
+    for call in answer.tool_calls:
+        yield f"{call.name or ''}{call.arguments}"
+
+
+def _labels(order: Order) -> dict[str, Any] | None:
+    """What the client says of itself: its own retries."""
+    count = next((v for n, v in order.headers if n.lower() == "x-stainless-retry-count"), None)
+    return {"client_retry_count": count} if count and count != "0" else None

@@ -1,0 +1,372 @@
+"""One proxied request: its place in the record, its answer, and how both end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from xgw import clock
+from xgw.errors import ApiError, error_body
+from xgw.exchange.calls import Calls
+from xgw.exchange.exchange import Exchange, GaveUp, Opened, UsageRefusals
+from xgw.exchange.headers import STREAM_HEADERS, Headers, to_client
+from xgw.exchange.means import Means
+from xgw.exchange.order import Endpoint, Order
+from xgw.exchange.routing import Router
+from xgw.gateway.conversation import read_conversation
+from xgw.gateway.identity import Identity, header_value, parse_traceparent, read_identity
+from xgw.gateway.placement import Placement
+from xgw.gateway.record import Record, Settling
+from xgw.gateway.state import Sessions, SessionState
+from xgw.providers.dialects.chat_request import parse_object, parse_request, rewrite
+from xgw.providers.transport import Call, Cancelled, ClientGone
+from xgw.values import UpstreamFailure
+
+HEARTBEAT = b": heartbeat\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A client's request as the web hands it over; `headers` as they came, names in lower case."""
+
+    endpoint: Endpoint
+    body: bytes
+    headers: Headers
+    query: str
+    url_key: str | None
+    project_id: str
+    org_id: str | None
+    api_key_id: str | None
+    client: dict[str, Any]
+    sock: socket.socket | None
+    arrived: float = field(default_factory=clock.monotonic)
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to a client: a whole body, or an iterator of a stream's bytes."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes = b""
+    stream: Iterator[bytes] | None = None
+
+
+class Gateway:
+    """Forwards requests. One method for the web: `answer`."""
+
+    def __init__(self, means: Means, router: Router, calls: Calls, sessions: Sessions) -> None:
+        self._means = means
+        self._router = router
+        self._calls = calls
+        self._sessions = sessions
+        self._placement = Placement(sessions, means.recorder.shelf, means.counter.count_message)
+        self._refusals = UsageRefusals()
+
+    def answer(self, ask: Ask) -> Reply:
+        """Forward one request. Raises ApiError for a request that xgw refuses itself."""
+        means = self._means_for(ask)
+        request = self._read(ask, means)
+        order = self._order(ask, request)
+        exchange = Exchange(means, order, self._refusals)
+        call = Call(ask.sock)
+        record = self._begin(ask, request, exchange, call, means)
+        return _Forwarding(means, exchange, record, order, call, ask).run()
+
+    def _means_for(self, ask: Ask) -> Means:
+        """Where a client's own credential goes upstream, an answer may quote it: masked too."""
+        if not any(provider.passthrough for provider in self._means.config.providers):
+            return self._means
+        return replace(self._means, masker=self._means.masker.including(ask.headers))
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _read(self, ask: Ask, means: Means) -> _Request:
+        by_name = {name.lower(): value for name, value in ask.headers}
+        if ask.endpoint == "chat.completions":
+            chat = parse_request(ask.body)
+            fields, model = chat.fields, chat.model
+            messages, tools = chat.messages, chat.tools
+            stream, wants_usage = chat.stream, chat.include_usage
+            masked = means.masker.body(ask.body)
+            if masked is not ask.body:
+                recorded = parse_request(masked)
+                fields, messages = recorded.fields, recorded.messages
+        else:
+            fields = parse_object(ask.body)
+            model, messages, tools = _embedding_model(fields), [], None
+            stream, wants_usage = False, False
+        identity = read_identity(self._means.config.gateway, by_name, fields, ask.url_key)
+        body = rewrite(ask.body, metadata_without=identity.metadata_keys)
+        trace_id = parse_traceparent(by_name.get("traceparent"))
+        return _Request(
+            identity, model, messages, tools, stream, wants_usage, body, trace_id, fields
+        )
+
+    def _order(self, ask: Ask, request: _Request) -> Order:
+        return Order(
+            endpoint=ask.endpoint,
+            model=request.model,
+            way=self._router.find(request.model, ask.endpoint),
+            body=request.body,
+            stream=request.stream,
+            wants_usage=request.wants_usage,
+            headers=ask.headers,
+            query=ask.query,
+            client=ask.client,
+        )
+
+    def _begin(
+        self, ask: Ask, request: _Request, exchange: Exchange, call: Call, means: Means
+    ) -> Record:
+        conversation = None
+        if ask.endpoint == "chat.completions":
+            hashes = exchange.trial.elements
+            if len(hashes) != len(request.messages):
+                hashes = tuple(_digest(m) for m in request.messages)
+            conversation = read_conversation(request.messages, hashes)
+        record = Record(
+            self._means,
+            self._placement,
+            self._calls,
+            self._sessions,
+            exchange,
+            call,
+        )
+        record.begin(
+            Settling(
+                project_id=ask.project_id,
+                org_id=ask.org_id,
+                api_key_id=ask.api_key_id,
+                identity=request.identity,
+                conversation=conversation,
+                endpoint=ask.endpoint,
+                model=request.model,
+                tools=request.tools,
+                client_body=request.body,
+                trace_id=request.trace_id,
+                fields=request.fields,
+            ),
+            self._session(ask.project_id, request.identity),
+        )
+        return record
+
+    def _session(self, project_id: str, identity: Identity) -> SessionState | None:
+        if identity.managed:
+            return self._sessions.take_new(project_id)
+        if identity.session_key is None:
+            return None
+        return self._sessions.take(project_id, identity.session_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    identity: Identity
+    model: str
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None
+    stream: bool
+    wants_usage: bool
+    body: bytes
+    trace_id: str | None
+    fields: dict[str, Any]
+
+
+class _Forwarding:
+    """A request under way, from the first try to the last byte."""
+
+    def __init__(
+        self,
+        means: Means,
+        exchange: Exchange,
+        record: Record,
+        order: Order,
+        call: Call,
+        ask: Ask,
+    ) -> None:
+        self._means = means
+        self._exchange = exchange
+        self._record = record
+        self._order = order
+        self._call = call
+        self._ask = ask
+        self._beat = means.config.server.heartbeat_seconds
+        self._drains = means.config.gateway.on_disconnect == "drain"
+        if self._drains:
+            call.client = None
+
+    def run(self) -> Reply:
+        """Everything up to the first byte; a stream goes on in the reply's iterator."""
+        try:
+            opened = self._exchange.open(self._record.scope, self._call, self._record.keep)
+        except GaveUp as end:
+            return self._give_up(end.failure)
+        except ClientGone:
+            self._record.leave()
+            return Reply(499, self._own_headers())
+        except Cancelled:
+            self._record.cancel()
+            raise self._turn_cancelled() from None
+        except BaseException:
+            self._record.fail_internally()
+            raise
+        self._record.wait_for_start()
+        if self._order.stream:
+            headers = [*self._own_headers(), *_stream_headers(opened.headers)]
+            return Reply(200, headers, stream=self._stream(opened))
+        return self._whole(opened)
+
+    # -- whole answers -------------------------------------------------------------------------
+
+    def _whole(self, opened: Opened) -> Reply:
+        assert opened.answer is not None
+        self._exchange.trial.close_response()
+        self._record.succeed(opened.answer)
+        headers = [*self._own_headers(), *_json_headers(opened.headers)]
+        return Reply(200, headers, body=opened.body)
+
+    def _give_up(self, failure: UpstreamFailure) -> Reply:
+        status, body = self._exchange.client_error(failure)
+        self._record.fail(failure)
+        headers = [*self._own_headers(), *_json_headers(to_client_list(failure.headers))]
+        return Reply(status, headers, body=orjson.dumps(body))
+
+    def _turn_cancelled(self) -> ApiError:
+        return ApiError(
+            409,
+            "invalid_request_error",
+            "The turn was cancelled.",
+            code="turn_cancelled",
+            headers=tuple(self._own_headers()),
+        )
+
+    # -- streams -------------------------------------------------------------------------------
+
+    def _stream(self, opened: Opened) -> Iterator[bytes]:
+        """The bytes of a stream. However it ends, the record ends before the last bytes leave."""
+        try:
+            yield from self._relay(opened)
+        except GeneratorExit:
+            if self._drains:
+                self._drain(opened)
+            else:
+                self._record.leave()
+            raise
+        except ClientGone:
+            self._record.leave()
+        except Cancelled:
+            self._record.cancel()
+            yield _error_event("The turn was cancelled.", "invalid_request_error", "turn_cancelled")
+        finally:
+            self._exchange.trial.close_response()
+            self._record.fail_internally()
+
+    def _relay(self, opened: Opened) -> Iterator[bytes]:
+        held, batch = opened.held, opened.batch
+        due = self._ask.arrived + self._beat
+        if clock.monotonic() >= due:
+            held += HEARTBEAT
+            due = self._next_beat(due)
+        if held:
+            yield held
+        while batch is None or not batch.ended:
+            assert opened.relay is not None
+            batch = opened.relay.read(due)
+            if batch is None:
+                due = self._next_beat(due)
+                yield HEARTBEAT
+            elif batch.out:
+                yield batch.out
+        if batch.failure is not None:
+            yield self._fault(batch.failure)
+            return
+        answer = opened.answer
+        if opened.relay is not None:
+            answer = opened.relay.chat.answer()
+        assert answer is not None
+        self._record.succeed(answer)
+        if batch.last:
+            yield batch.last
+
+    def _fault(self, failure: UpstreamFailure) -> bytes:
+        """The upstream failed after its first content: one error event, nothing invented."""
+        _, body = self._exchange.client_error(failure)
+        error = body["error"]
+        self._record.fail(failure)
+        return _event({"error": {**error, "type": error.get("type") or failure.error_type}})
+
+    def _drain(self, opened: Opened) -> None:
+        """The client left and the answer is to be kept all the same: read it to its end."""
+        relay, batch = opened.relay, opened.batch
+        try:
+            while relay is not None and (batch is None or not batch.ended):
+                batch = relay.read(None)
+        except Cancelled:
+            self._record.cancel()
+            return
+        if batch is not None and batch.failure is not None:
+            self._record.fail(batch.failure)
+        elif relay is not None:
+            self._record.succeed(relay.chat.answer())
+
+    def _next_beat(self, due: float) -> float:
+        """Heartbeats are counted from the request's arrival; missed ones are not made up for."""
+        missed = max(0, int((clock.monotonic() - due) // self._beat))
+        return due + (missed + 1) * self._beat
+
+    def _own_headers(self) -> list[tuple[str, str]]:
+        headers = []
+        session = self._record.session_name
+        if session is not None:
+            headers.append(("X-Session-Id", header_value(session)))
+        return [
+            *headers,
+            ("X-Turn-Id", header_value(self._record.turn_name)),
+            ("X-Run-Id", self._record.scope.run_id),
+            ("X-Trace-Id", self._record.scope.trace_id),
+        ]
+
+
+def to_client_list(headers: Headers) -> Headers:
+    """An error's headers, without what described its body."""
+    return tuple((n, v) for n, v in headers if n.lower() != "content-type")
+
+
+def _json_headers(upstream: Headers) -> list[tuple[str, str]]:
+    passed = [(n, v) for n, v in to_client(upstream) if n.lower() != "content-type"]
+    return [*passed, ("Content-Type", "application/json")]
+
+
+def _stream_headers(upstream: Headers) -> list[tuple[str, str]]:
+    own = {"content-type", *(name.lower() for name, _ in STREAM_HEADERS)}
+    passed = [(n, v) for n, v in to_client(upstream) if n.lower() not in own]
+    return [*passed, ("Content-Type", "text/event-stream; charset=utf-8"), *STREAM_HEADERS]
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\n\n"
+
+
+def _error_event(message: str, error_type: str, code: str) -> bytes:
+    return _event(error_body(message, error_type, None, code))
+
+
+def _embedding_model(fields: dict[str, Any]) -> str:
+    model = fields.get("model")
+    if not isinstance(model, str) or not model:
+        raise ApiError(
+            400,
+            "invalid_request_error",
+            "`model` must be a string that is not empty.",
+            param="model",
+        )
+    return model
+
+
+def _digest(element: dict[str, Any]) -> bytes:
+    return blake2b(orjson.dumps(element), digest_size=16).digest()

@@ -1,0 +1,223 @@
+"""Which session and turn a request names: explicit identifiers only, sources in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from xgw import ids
+from xgw.config import Gateway
+from xgw.errors import ApiError, bad_request
+
+OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id"})
+NEW = "new"
+
+Claim = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a request says about where it belongs; None where it says nothing.
+
+    `session_source` is `metadata`, `header`, `url`, `client` or `managed`. `others` are identifiers
+    that disagreed, or that were not usable, by their source.
+    """
+
+    session_key: str | None = None
+    session_source: str | None = None
+    managed: bool = False
+    turn_key: str | None = None
+    task_id: str | None = None
+    end_user_id: str | None = None
+    others: dict[str, str] = field(default_factory=dict)
+    metadata_keys: frozenset[str] = frozenset()
+
+
+def read_identity(
+    gateway: Gateway,
+    headers: Mapping[str, str],
+    fields: Mapping[str, Any],
+    url_key: str | None,
+) -> Identity:
+    """The identity of one request; `headers` by lower-case name, `fields` its JSON's top level.
+
+    Raises ApiError 400 `invalid_session_id` for an identifier in xgw's own fields that cannot be.
+    """
+    metadata = fields.get("metadata")
+    own = _own_metadata(metadata if isinstance(metadata, dict) else {})
+    others: dict[str, str] = {}
+    session = _first(
+        [
+            ("metadata", own.get("session_id")),
+            ("header", _utf8(headers.get("x-session-id"))),
+            ("url", url_key),
+        ],
+        gateway.session_sources,
+        headers,
+        fields,
+        others,
+    )
+    turn = _first(
+        [("metadata", own.get("turn_id")), ("header", _utf8(headers.get("x-turn-id")))],
+        gateway.turn_sources,
+        headers,
+        fields,
+        others,
+        what="turn",
+    )
+    task = _own_value([own.get("task_id"), _utf8(headers.get("x-task-id"))])
+    user = _own_value([own.get("end_user_id"), _utf8(headers.get("x-end-user-id"))])
+    return _identity(gateway, session, turn, task, user or _user(fields), others, own)
+
+
+def _identity(
+    gateway: Gateway,
+    session: Claim | None,
+    turn: Claim | None,
+    task: str | None,
+    user: str | None,
+    others: dict[str, str],
+    own: Mapping[str, Any],
+) -> Identity:
+    source, key = session or (None, None)
+    managed = key == NEW or (key is None and gateway.managed_sessions)
+    return Identity(
+        session_key=None if managed else key,
+        session_source="managed" if managed else source,
+        managed=managed,
+        turn_key=turn[1] if turn else None,
+        task_id=task,
+        end_user_id=user,
+        others=others,
+        metadata_keys=frozenset(own),
+    )
+
+
+def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """xgw's own keys of a metadata object, their names in lower case; JSON null means absent."""
+    return {
+        name.lower(): value
+        for name, value in metadata.items()
+        if isinstance(name, str) and name.lower() in OWN_KEYS
+    }
+
+
+def _first(
+    own: list[tuple[str, Any]],
+    sources: tuple[str, ...],
+    headers: Mapping[str, str],
+    fields: Mapping[str, Any],
+    others: dict[str, str],
+    what: str = "session",
+) -> Claim | None:
+    """The first identifier in order; those that disagree with it are kept in `others`."""
+    chosen: Claim | None = None
+    for source, value in own:
+        if value is None or value == "":
+            continue
+        chosen = _choose(chosen, (source, _checked(value, what)), f"{source}:{what}_id", others)
+    for spec in sources:
+        text = _read(spec, headers, fields)
+        if text is None:
+            continue
+        try:
+            claim = ("client", ids.client_identifier(text))
+        except ValueError:
+            others[spec] = text[:256]
+            continue
+        chosen = _choose(chosen, claim, spec, others)
+    return chosen
+
+
+def _choose(chosen: Claim | None, claim: Claim, name: str, others: dict[str, str]) -> Claim:
+    if chosen is None:
+        return claim
+    if chosen[1] != claim[1]:
+        others[name] = claim[1]
+    return chosen
+
+
+def _checked(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _invalid(f"{what}_id must be a string", what)
+    try:
+        return ids.client_identifier(value)
+    except ValueError as error:
+        raise _invalid(f"{what}_id cannot be used: {error}", what) from None
+
+
+def _invalid(message: str, what: str) -> ApiError:
+    return bad_request(message, code="invalid_session_id", param=f"{what}_id")
+
+
+def _own_value(values: list[Any]) -> str | None:
+    found = next((value for value in values if value not in (None, "")), None)
+    return None if found is None else _checked(found, "identifier")
+
+
+def _user(fields: Mapping[str, Any]) -> str | None:
+    """The end user by OpenAI's own fields; what does not fit there is simply not taken."""
+    for name in ("safety_identifier", "user"):
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            try:
+                return ids.client_identifier(value)
+            except ValueError:
+                continue
+    return None
+
+
+def _read(spec: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> str | None:
+    """The text at a source: "header:NAME", "body:path", "header-json:NAME:path"."""
+    kind, _, rest = spec.partition(":")
+    if kind == "header":
+        return _utf8(headers.get(rest.lower())) or None
+    if kind == "body":
+        return _at(fields, rest)
+    name, _, path = rest.partition(":")
+    try:
+        parsed = orjson.loads((headers.get(name.lower()) or "").encode("latin-1", "replace"))
+    except orjson.JSONDecodeError:
+        return None
+    return _at(parsed, path)
+
+
+def _at(value: Any, path: str) -> str | None:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        value = value.get("id")
+    return value if isinstance(value, str) and value else None
+
+
+def _utf8(value: str | None) -> str | None:
+    """A header's bytes as UTF-8; they arrive as latin-1 text."""
+    if value is None or value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode("utf-8")
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        return value
+
+
+def header_value(key: str) -> str:
+    """An identifier as a response header carries it: percent-encoded unless it is plain ASCII."""
+    return key if key.isascii() else quote(key, safe="")
+
+
+def parse_traceparent(value: str | None) -> str | None:
+    """The trace id of a W3C `traceparent` header; None if it is not a valid one."""
+    parts = (value or "").strip().split("-")
+    if len(parts) < 4 or len(parts[0]) != 2 or parts[0] == "ff":
+        return None
+    if parts[0] == "00" and len(parts) != 4:
+        return None
+    trace, span, flags = parts[1:4]
+    for text, length in ((trace, 32), (span, 16), (flags, 2)):
+        if len(text) != length or not all(c in "0123456789abcdef" for c in text):
+            return None
+    return trace if trace.strip("0") and span.strip("0") else None

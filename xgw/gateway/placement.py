@@ -1,0 +1,209 @@
+"""Where a request belongs: which turn it begins or continues, and what that ends.
+
+The rules are those of "How requests become turns" (data-model.md): continuing happens only by an
+explicit identifier, a turn key or the ids of tool calls.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from xgw import clock, ids
+from xgw.gateway.conversation import Conversation, message_of
+from xgw.gateway.identity import Identity
+from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
+from xgw.recording.facts import Scope, ToolEnd, TurnEnd
+from xgw.recording.recorder import Arrived, Closing
+from xgw.store.payloads import Shelf, Stored
+
+CountMessage = Callable[[object], int | None]
+
+
+@dataclass(slots=True)
+class Place:
+    """The turn of a request and what else changes because of it."""
+
+    turn: TurnState
+    is_new: bool
+    reopened: str | None = None
+    resumed: str | None = None
+    closings: list[Closing] = field(default_factory=list)
+    results: list[Arrived] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A request that is to be placed."""
+
+    project_id: str
+    identity: Identity
+    conversation: Conversation | None
+    is_chat: bool
+    at: datetime.datetime
+    trace_id: str | None
+    bodies: list[Stored]
+
+
+class Placement:
+    """Decides; callers hold the session's lock."""
+
+    def __init__(self, sessions: Sessions, shelf: Shelf, count: CountMessage) -> None:
+        self._sessions = sessions
+        self._shelf = shelf
+        self._count = count
+
+    def place(self, session: SessionState | None, arrival: Arrival) -> Place:
+        """The turn for a request; without a session always a new one."""
+        if session is None:
+            return Place(_new_turn(None, arrival), is_new=True)
+        call_ids = arrival.conversation.tool_call_ids() if arrival.conversation else []
+        key = arrival.identity.turn_key
+        if key is not None:
+            turn = self._sessions.find_turn(session, key)
+            if turn is not None:
+                return self._continue(turn, "turn_key", arrival)
+            return self._begin_by_key(session, arrival, call_ids)
+        issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
+        if issuer is not None:
+            return self._continue(issuer, "tool_result", arrival)
+        place = Place(_new_turn(session, arrival), is_new=True)
+        if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
+            place.closings = [close_waiting(t, "superseded", arrival.at) for t in session.waiting()]
+        return place
+
+    def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
+        """An unknown key begins a turn; the one whose calls are answered ends well."""
+        place = Place(_new_turn(session, arrival), is_new=True)
+        issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
+        if issuer is None or issuer.status != "waiting" or issuer.under_way:
+            return place
+        results = self._results(issuer, arrival, Place(issuer, is_new=False))
+        answered = tuple(arrived.end for arrived in results if not arrived.end.late)
+        closing = close_waiting(issuer, "finished", arrival.at)
+        place.closings = [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
+        return place
+
+    def _continue(self, turn: TurnState, cause: str, arrival: Arrival) -> Place:
+        place = Place(turn, is_new=False)
+        if turn.status == "ended":
+            place.reopened = cause
+        elif turn.status == "waiting":
+            place.resumed = cause
+        if turn.status != "running":
+            turn.status = "running"
+            turn.active_since = clock.monotonic()
+        place.results = self._results(turn, arrival, place)
+        return place
+
+    def _results(self, turn: TurnState, arrival: Arrival, place: Place) -> list[Arrived]:
+        """The tool results of a request that answer calls of this turn, in order."""
+        conversation = arrival.conversation
+        if conversation is None:
+            return []
+        found = []
+        for position in range(conversation.tail, len(conversation.elements)):
+            element = conversation.elements[position]
+            call_id = element.get("tool_call_id")
+            if element.get("role") != "tool" or not isinstance(call_id, str):
+                continue
+            if (position, conversation.hashes[position]) in turn.seen:
+                place.taken.add(position)
+                continue
+            arrived = self._arrived(turn, call_id, element, arrival)
+            if arrived is not None:
+                found.append(arrived)
+                place.taken.add(position)
+        return found
+
+    def _arrived(
+        self, turn: TurnState, call_id: str, element: dict[str, object], arrival: Arrival
+    ) -> Arrived | None:
+        """A result for an open tool, or a late one for a tool that has ended; None for neither."""
+        tool = turn.open_tools.pop(call_id, None)
+        late = tool is None
+        tool = tool or turn.ended_tools.get(call_id)
+        if tool is None:
+            return None
+        if late:
+            tool = OpenTool(ids.mint("step"), call_id, tool.name, tool.arguments, clock.monotonic())
+        turn.ended_tools[call_id] = tool
+        tokens = self._count(element)
+        message = message_of(element, self._shelf, arrival.bodies, tokens=tokens)
+        stored = self._shelf.whole((message.content or "").encode("utf-8", "replace"))
+        arrival.bodies.append(stored)
+        end = ToolEnd(
+            step_id=tool.step_id,
+            tool_call_id=call_id,
+            status="success",
+            output=message.content,
+            output_payload=stored.hash,
+            latency_ms=0 if late else _waited_ms(tool, arrival.at),
+            ended_at=arrival.at,
+            name=tool.name,
+            arguments=tool.arguments,
+            late=late,
+        )
+        return Arrived(end, message)
+
+
+def close_waiting(turn: TurnState, ended_by: str, at: datetime.datetime) -> Closing:
+    """End a turn that awaits tools: its open tool steps get no result."""
+    tools = tuple(no_result(tool, at) for tool in turn.open_tools.values())
+    turn.ended_tools.update(turn.open_tools)
+    turn.open_tools.clear()
+    turn.status = "ended"
+    finish = "tool_calls" if ended_by == "finished" else None
+    end = TurnEnd(ended_by, at, turn.busy_ms, finish_reason=finish, keep_final=True)
+    return Closing(turn.scope, tools, end)
+
+
+def no_result(tool: OpenTool, at: datetime.datetime) -> ToolEnd:
+    """The end of a tool step whose result never came."""
+    return ToolEnd(
+        tool.step_id,
+        tool.tool_call_id,
+        "cancelled",
+        None,
+        None,
+        _waited_ms(tool, at),
+        at,
+        error_type="no_result",
+    )
+
+
+def _waited_ms(tool: OpenTool, at: datetime.datetime) -> int | None:
+    """How long the client took; by the wall clock where a restart lies in between."""
+    if tool.began is not None:
+        return max(0, round((clock.monotonic() - tool.began) * 1000))
+    if tool.began_at is None:
+        return None
+    return max(0, round((at - clock.from_db(tool.began_at)).total_seconds() * 1000))
+
+
+def _new_turn(session: SessionState | None, arrival: Arrival) -> TurnState:
+    turn_id = ids.mint("turn")
+    scope = Scope(
+        project_id=arrival.project_id,
+        session_id=session.session_id if session else None,
+        turn_id=turn_id,
+        run_id=ids.mint("run"),
+        trace_id=arrival.trace_id or ids.trace_id_of(turn_id),
+        task_id=arrival.identity.task_id,
+    )
+    turn = TurnState(scope, arrival.identity.turn_key, "running")
+    if session is not None:
+        session.turns[turn_id] = turn
+        _forget_ended(session)
+    return turn
+
+
+def _forget_ended(session: SessionState) -> None:
+    """Ended turns can be read again; only the last few stay in memory."""
+    if session.last_ticket is not None and not session.last_ticket.done:
+        return
+    ended = [t for t in session.turns.values() if t.status == "ended" and not t.under_way]
+    for turn in ended[:-8]:
+        del session.turns[turn.scope.turn_id]

@@ -1,0 +1,233 @@
+"""What the gateway knows of its sessions and turns: read from the store, kept while in use.
+
+What is decided here never changes, even while the store cannot be written: the units that carry it
+out are queued in the same order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from xgw import clock, ids
+from xgw.gateway.conversation import SYSTEM_ROLES, History
+from xgw.recording.facts import Scope
+from xgw.store import payloads
+from xgw.store.database import Store
+from xgw.store.payloads import fold
+from xgw.store.writer import Ticket
+
+KEPT = 1024
+
+TURN_COLUMNS = (
+    "SELECT t.id, t.turn_key, t.status, t.trace_id, t.task_id, t.busy_ms, r.id, r.status "
+    "FROM turns t JOIN runs r ON r.turn_id = t.id "
+)
+
+
+@dataclass(slots=True)
+class OpenTool:
+    """A client-side tool: its step, and when it began (monotonic; None after a restart)."""
+
+    step_id: str
+    tool_call_id: str
+    name: str | None
+    arguments: str
+    began: float | None
+    began_at: str | None = None
+
+
+@dataclass(slots=True)
+class TurnState:
+    """A gateway turn: `status` is running, waiting or ended; `under_way` counts its requests."""
+
+    scope: Scope
+    turn_key: str | None
+    status: str
+    under_way: int = 0
+    busy_ms: int = 0
+    active_since: float = field(default_factory=clock.monotonic)
+    open_tools: dict[str, OpenTool] = field(default_factory=dict)
+    ended_tools: dict[str, OpenTool] = field(default_factory=dict)
+    seen: set[tuple[int, bytes]] = field(default_factory=set)
+
+    def busy_until_now(self) -> int:
+        """Milliseconds of work so far, without waits for tools."""
+        if self.status != "running":
+            return self.busy_ms
+        return self.busy_ms + max(0, round((clock.monotonic() - self.active_since) * 1000))
+
+
+@dataclass(slots=True)
+class SessionState:
+    """A session: decisions about it are made under its lock, one at a time."""
+
+    session_id: str
+    session_key: str
+    project_id: str
+    exists: bool
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    turns: dict[str, TurnState] = field(default_factory=dict)
+    history: History | None = None
+    in_use: int = 0
+    last_ticket: Ticket | None = None
+
+    def find_turn(self, key: str) -> TurnState | None:
+        """A turn that is in memory, by its key or id."""
+        return next((t for t in self.turns.values() if key in (t.turn_key, t.scope.turn_id)), None)
+
+    def waiting(self) -> list[TurnState]:
+        """Turns that await the client's tools, with no request under way."""
+        return [t for t in self.turns.values() if t.status == "waiting" and not t.under_way]
+
+
+class Sessions:
+    """The sessions in use, by project and key. Read from the store when they are not in memory."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._by_key: OrderedDict[tuple[str, str], SessionState] = OrderedDict()
+        self._by_id: dict[str, SessionState] = {}
+
+    def take(self, project_id: str, key: str) -> SessionState:
+        """The session of this key (or id), new if there is none; give it back with `release`."""
+        with self._lock:
+            session = self._by_key.get((project_id, key)) or self._load(project_id, key)
+            self._by_key[project_id, key] = session
+            self._by_key.move_to_end((project_id, key))
+            self._by_id[session.session_id] = session
+            session.in_use += 1
+            self._forget_idle()
+            return session
+
+    def take_new(self, project_id: str) -> SessionState:
+        """A session of the gateway's own making."""
+        session_id = ids.mint("sess")
+        with self._lock:
+            session = SessionState(session_id, session_id, project_id, exists=False)
+            self._by_key[project_id, session_id] = session
+            self._by_id[session_id] = session
+            session.in_use += 1
+            return session
+
+    def release(self, session: SessionState) -> None:
+        """The request that took it has ended."""
+        with self._lock:
+            session.in_use -= 1
+
+    def _forget_idle(self) -> None:
+        if len(self._by_key) <= KEPT:
+            return
+        for key, session in list(self._by_key.items())[: len(self._by_key) - KEPT]:
+            if session.in_use or (session.last_ticket and not session.last_ticket.done):
+                continue
+            del self._by_key[key]
+            if not any(other is session for other in self._by_key.values()):
+                self._by_id.pop(session.session_id, None)
+
+    def forget(self, session_id: str) -> None:
+        """The session was deleted."""
+        with self._lock:
+            self._by_id.pop(session_id, None)
+            for key in [k for k, s in self._by_key.items() if s.session_id == session_id]:
+                del self._by_key[key]
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _load(self, project_id: str, key: str) -> SessionState:
+        rows = self._store.sql(
+            "SELECT id, session_key FROM sessions WHERE project_id = ? "
+            "AND (id = ? OR session_key = ?) ORDER BY id = ? DESC LIMIT 1",
+            (project_id, key, key, key),
+        )
+        if not rows:
+            return SessionState(ids.mint("sess"), key, project_id, exists=False)
+        session_id, session_key = rows[0]
+        known = self._by_id.get(session_id)
+        if known is not None:
+            return known
+        session = SessionState(session_id, session_key, project_id, exists=True)
+        session.history = self._last_history(session_id)
+        for row in self._store.sql(
+            TURN_COLUMNS + "WHERE t.session_id = ? AND t.status = 'running' "
+            "AND t.endpoint IS NOT NULL ORDER BY t.turn_index",
+            (session_id,),
+        ):
+            self._add_turn(session, row)
+        return session
+
+    def find_turn(self, session: SessionState, key: str) -> TurnState | None:
+        """The gateway turn of this key (or id) in a session."""
+        known = session.find_turn(key)
+        if known is not None or not session.exists:
+            return known
+        rows = self._store.sql(
+            TURN_COLUMNS + "WHERE t.session_id = ? AND (t.turn_key = ? OR t.id = ?) "
+            "AND t.endpoint IS NOT NULL LIMIT 1",
+            (session.session_id, key, key),
+        )
+        return self._add_turn(session, rows[0]) if rows else None
+
+    def find_issuer(self, session: SessionState, call_ids: list[str]) -> TurnState | None:
+        """The newest turn of the session that asked for any of these tool calls."""
+        for turn in sorted(session.turns.values(), key=lambda t: t.scope.turn_id, reverse=True):
+            if any(c in turn.open_tools or c in turn.ended_tools for c in call_ids):
+                return turn
+        if not session.exists or not call_ids:
+            return None
+        marks = ", ".join("?" * len(call_ids))
+        rows = self._store.sql(
+            f"{TURN_COLUMNS} JOIN steps s ON s.turn_id = t.id WHERE s.session_id = ? "
+            f"AND s.tool_call_id IN ({marks}) AND t.endpoint IS NOT NULL "
+            "ORDER BY t.turn_index DESC LIMIT 1",
+            (session.session_id, *call_ids),
+        )
+        return self._add_turn(session, rows[0]) if rows else None
+
+    def _add_turn(self, session: SessionState, row: tuple[str, ...]) -> TurnState:
+        turn_id, turn_key, status, trace_id, task_id, busy, run_id, run_status = row
+        known = session.turns.get(turn_id)
+        if known is not None:
+            return known
+        scope = Scope(session.project_id, session.session_id, turn_id, run_id, trace_id, task_id)
+        state = "waiting" if run_status == "waiting_tool" else "running"
+        turn = TurnState(scope, turn_key, state if status == "running" else "ended")
+        turn.busy_ms = int(busy or 0)
+        for step in self._store.sql(
+            "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
+            "started_at, status "
+            "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' ORDER BY started_at",
+            (turn_id,),
+        ):
+            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, step[4])
+            (turn.open_tools if step[5] == "running" else turn.ended_tools)[step[1]] = tool
+        turn.seen = set(enumerate(self._last_elements("turn_id", turn_id)))
+        session.turns[turn_id] = turn
+        return turn
+
+    def _last_elements(self, column: str, value: str) -> list[bytes]:
+        """The element hashes of the last request of a turn or session."""
+        rows = self._store.sql(
+            f"SELECT input_payload FROM steps WHERE {column} = ? AND step_type = 'llm_call' "
+            "AND input_payload IS NOT NULL ORDER BY started_at DESC LIMIT 1",
+            (value,),
+        )
+        try:
+            return (
+                [bytes.fromhex(p) for p in payloads.parts(self._store, rows[0][0])] if rows else []
+            )
+        except LookupError:
+            return []
+
+    def _last_history(self, session_id: str) -> History | None:
+        hashes = self._last_elements("session_id", session_id)
+        if not hashes:
+            return None
+        system: set[bytes] = set()
+        leading = [digest.hex() for digest in hashes[:8]]
+        for key, element in payloads.load_many(self._store, leading).items():
+            if any(f'"{role}"'.encode() in element[:64] for role in SYSTEM_ROLES):
+                system.add(bytes.fromhex(key))
+        return History(len(hashes), fold(hashes), frozenset(system))

@@ -1,0 +1,189 @@
+"""A chat answer that comes as one JSON body: read it, repair it, turn it into a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+
+from xgw.providers.dialects.chat_calls import build_tool_call
+from xgw.providers.dialects.chat_errors import build_protocol_failure, find_failure
+from xgw.providers.dialects.chat_usage import normalise_finish_reason, parse_usage
+from xgw.providers.dialects.loose_json import (
+    Members,
+    elements,
+    hide_lone_surrogates,
+    json_text,
+    members,
+    null_constants,
+    parse_any,
+    parse_loose,
+    raw,
+    show_lone_surrogates,
+)
+from xgw.providers.sse import BYTE_ORDER_MARK, build_event
+from xgw.values import Answer, ToolCall
+
+_NULL = b"null"
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+def looks_like_stream(head: bytes, content_type: str | None) -> bool:
+    """Whether a body beginning with `head` is an event stream; the label decides if it is empty."""
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if any(text.startswith(field) or field.startswith(text) for field in _FIELDS if text):
+        return True
+    if text:
+        return False
+    return (content_type or "").lstrip().lower().startswith("text/event-stream")
+
+
+def parse_completion(body: bytes, *, status: int = 200) -> Answer:
+    """The answer in a whole `chat.completion` body, which came with `status`.
+
+    Raises UpstreamFailure: what an error body says (as the status in its `code`, else as 502), or
+    upstream_protocol_error for a body that is not understood.
+    """
+    try:
+        completion = parse_any(body)
+    except ValueError:
+        raise build_protocol_failure("the answer is not JSON", body, status=status) from None
+    failure = find_failure(completion, body)
+    if failure is not None:
+        raise failure
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+        raise build_protocol_failure("the answer has no choices", body, status=status)
+    described = [_describe(choice, place) for place, choice in enumerate(choices)]
+    first = min(described, key=lambda choice: choice["index"], default={"finish_reason": None})
+    finish_raw = first["finish_reason"]
+    model = completion.get("model")
+    return Answer(
+        choices=described,
+        tool_calls=tuple(call for choice in described for call in _tool_calls(choice)),
+        finish_reason=normalise_finish_reason(finish_raw),
+        finish_reason_raw=finish_raw,
+        usage=parse_usage(completion.get("usage")),
+        model=model if isinstance(model, str) and model else None,
+    )
+
+
+def repair_completion(body: bytes) -> bytes:
+    """`body` with NaN and infinities as null; the very same bytes if it holds none."""
+    if b"NaN" not in body and b"Infinity" not in body:
+        return body
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            parse_loose(body)
+        except ValueError:
+            return body
+        return null_constants(body)
+    return body
+
+
+def stream_from_completion(body: bytes, *, include_usage: bool) -> list[bytes]:
+    """The events in which a client that asked for a stream gets a `chat.completion` body.
+
+    Values are the bytes that the upstream sent. Raises UpstreamFailure (upstream_protocol_error)
+    for a body that `parse_completion` would not take either.
+    """
+    text = repair_completion(body).removeprefix(BYTE_ORDER_MARK)
+    try:
+        chunks = _chunks(text, include_usage)
+    except msgspec.DecodeError:
+        try:
+            chunks = _chunks(hide_lone_surrogates(text), include_usage)
+        except (msgspec.DecodeError, KeyError, RecursionError):
+            raise build_protocol_failure("the answer is not JSON", body, status=200) from None
+    except (KeyError, RecursionError):
+        raise build_protocol_failure("the answer has no choices", body, status=200) from None
+    events = [build_event(show_lone_surrogates(_one_line(chunk))) for chunk in chunks]
+    return [*events, build_event(b"[DONE]")]
+
+
+def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
+    """The choice as it is recorded: as sent, its documented fields completed."""
+    index, finish = choice.get("index"), choice.get("finish_reason")
+    sent = choice.get("message")
+    sent = sent if isinstance(sent, dict) else {}
+    reasoning = (sent.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
+    message = {
+        "role": sent.get("role") or "assistant",
+        "content": sent.get("content"),
+        "refusal": sent.get("refusal"),
+        "reasoning_content": next((r for r in reasoning if isinstance(r, str)), None),
+    }
+    message |= {k: v for k, v in sent.items() if k not in message}
+    if not message.get("tool_calls"):
+        message.pop("tool_calls", None)
+    known = {
+        "index": index if isinstance(index, int) else place,
+        "message": message,
+        "finish_reason": finish if isinstance(finish, str) and finish else None,
+        "logprobs": choice.get("logprobs"),
+    }
+    return known | {k: v for k, v in choice.items() if k not in known}
+
+
+def _tool_calls(choice: dict[str, Any]) -> list[ToolCall]:
+    message = choice["message"]
+    sent = message.get("tool_calls")
+    calls = [c for c in sent if isinstance(c, dict)] if isinstance(sent, list) else []
+    if isinstance(message.get("function_call"), dict):
+        calls.append({"function": message["function_call"]})
+    cut = normalise_finish_reason(choice["finish_reason"]) == "length"
+    return [_tool_call(call, incomplete=cut and call is calls[-1]) for call in calls]
+
+
+def _tool_call(call: dict[str, Any], *, incomplete: bool) -> ToolCall:
+    function, custom = call.get("function"), call.get("custom")
+    body = function if isinstance(function, dict) else custom if isinstance(custom, dict) else {}
+    sent = body.get("arguments") if body is function else body.get("input")
+    arguments = sent if isinstance(sent, str) else "" if sent is None else json_text(sent)
+    tool_call_id, name = call.get("id"), body.get("name")
+    return build_tool_call(
+        tool_call_id if isinstance(tool_call_id, str) and tool_call_id else None,
+        name if isinstance(name, str) and name else None,
+        arguments,
+        incomplete=incomplete,
+    )
+
+
+def _chunks(text: bytes, include_usage: bool) -> list[Members]:
+    top = members(text)
+    choices = [members(choice) for choice in elements(top.pop("choices"))]
+    usage = top.pop("usage", None)
+    base = top | {"object": raw("chat.completion.chunk")}
+    chunks = []
+    for place, choice in enumerate(choices):
+        index = choice.pop("index", raw(place))
+        finish = choice.pop("finish_reason", raw(None))
+        delta = _delta(choice.pop("message", raw({})))
+        first = {"index": index, "delta": raw(delta), "finish_reason": raw(None)} | choice
+        last = {"index": index, "delta": raw({}), "finish_reason": finish}
+        chunks += [base | {"choices": raw([raw(c)])} for c in (first, last)]
+    if include_usage and usage is not None and bytes(usage) != _NULL:
+        chunks.append(base | {"choices": raw([]), "usage": usage})
+    return chunks
+
+
+def _delta(message: msgspec.Raw) -> Members:
+    delta = members(message) if bytes(message) != _NULL else {}
+    delta = {"role": raw("assistant")} | delta
+    calls = delta.get("tool_calls")
+    if calls is not None and bytes(calls) != _NULL:
+        indexed = [_indexed(n, members(call)) for n, call in enumerate(elements(calls))]
+        delta["tool_calls"] = raw([raw(call) for call in indexed])
+    return delta
+
+
+def _indexed(index: int, call: Members) -> Members:
+    return {"index": raw(index)} | {key: v for key, v in call.items() if key != "index"}
+
+
+def _one_line(chunk: Members) -> bytes:
+    """JSON without line ends: between the tokens of a value that was sent they mean nothing."""
+    return msgspec.json.encode(chunk).replace(b"\r", b" ").replace(b"\n", b" ")

@@ -1,0 +1,169 @@
+"""What a chat answer says about itself, in the words of all providers: token counts and its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xgw.providers.dialects.loose_json import storable
+from xgw.values import Usage
+
+_LARGEST_COUNT = 2**63 - 1
+
+_FINISH_REASONS = {
+    "stop": ("eos", "eos_token", "end_turn", "stop_sequence", "end", "complete", "completed"),
+    "length": (
+        "max_tokens",
+        "max_output_tokens",
+        "max_new_tokens",
+        "max_length",
+        "model_length",
+        "token_limit",
+        "model_context_window_exceeded",
+    ),
+    "tool_calls": ("tool_use", "tool_call", "function_calls"),
+    "content_filter": (
+        "content_filtered",
+        "safety",
+        "refusal",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "guardrail_intervened",
+    ),
+    "function_call": (),
+}
+_DOCUMENTED = {
+    name: documented
+    for documented, others in _FINISH_REASONS.items()
+    for name in (documented, *others)
+}
+
+
+def normalise_finish_reason(raw: str | None) -> str | None:
+    """One of the five documented reasons where `raw` is known to mean it, else `raw` as given."""
+    return _DOCUMENTED.get(raw.lower(), raw) if raw else None
+
+
+def parse_usage(usage: Any) -> Usage | None:
+    """The counts of a `usage` object; None where it knows none.
+
+    Null counts as absent at every level; a negative or fractional count is unknown. Cached and
+    reasoning tokens become parts of input and output where the provider reports them beside these;
+    a part that is larger than its whole is unknown. A missing total is the sum of both parts.
+    """
+    if not isinstance(usage, dict):
+        return None
+    input_tokens = _first(usage, "prompt_tokens", "input_tokens")
+    output_tokens = _first(usage, "completion_tokens", "output_tokens")
+    total = _first(usage, "total_tokens")
+    cached, written, reasoning = _parse_details(usage)
+
+    beside = (cached or 0) + (written or 0)
+    extra_input, extra_output = _outside(
+        input_tokens, output_tokens, total, beside, reasoning or 0, _counts_cache_apart(usage)
+    )
+    input_tokens = None if input_tokens is None else input_tokens + extra_input
+    output_tokens = None if output_tokens is None else output_tokens + extra_output
+    known = (input_tokens, output_tokens, total, cached, reasoning)
+    if all(count is None for count in known):
+        return None
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=_part_of(input_tokens, cached),
+        cache_write_tokens=_part_of(input_tokens, written),
+        reasoning_tokens=_part_of(output_tokens, reasoning),
+        total_tokens=_total(input_tokens, output_tokens, total),
+        raw=storable(usage),
+        source="provider",
+    )
+
+
+def _parse_details(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """Tokens read from a cache, put into one, and spent on reasoning."""
+    inputs = _details(usage, "prompt_tokens_details", "input_tokens_details")
+    outputs = _details(usage, "completion_tokens_details", "output_tokens_details")
+    cached = _or(
+        _first(inputs, "cached_tokens", "cache_read_tokens"),
+        _first(usage, "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens"),
+    )
+    written = _or(
+        _first(inputs, "cache_write_tokens", "cache_creation_tokens"),
+        _first(usage, "cache_creation_input_tokens", "cache_write_tokens"),
+    )
+    return (
+        cached,
+        written,
+        _or(_first(outputs, "reasoning_tokens"), _first(usage, "reasoning_tokens")),
+    )
+
+
+def merge_usage(earlier: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
+    """The usage object that counts after `later` has come: the last one.
+
+    One that lacks a main count leaves what was known standing; its total would no longer fit.
+    """
+    sent = _first(later, "prompt_tokens", "input_tokens")
+    received = _first(later, "completion_tokens", "output_tokens")
+    if earlier is None or (sent is not None and received is not None):
+        return later
+    kept = {key: value for key, value in earlier.items() if key != "total_tokens"}
+    return kept | {key: value for key, value in later.items() if value is not None}
+
+
+def _counts_cache_apart(usage: dict[str, Any]) -> bool:
+    """Anthropic's names: `input_tokens` there is without what was read from or put in a cache."""
+    names = ("cache_read_input_tokens", "cache_creation_input_tokens")
+    return usage.get("prompt_tokens") is None and any(usage.get(n) is not None for n in names)
+
+
+def _outside(
+    input_tokens: int | None,
+    output_tokens: int | None,
+    total: int | None,
+    beside: int,
+    reasoning: int,
+    apart: bool,
+) -> tuple[int, int]:
+    """What has to be added to input and output so that their details are parts of them."""
+    if apart:
+        return beside, 0
+    if input_tokens is not None and output_tokens is not None and total is not None:
+        for more_input, more_output in ((0, 0), (0, reasoning), (beside, 0), (beside, reasoning)):
+            if input_tokens + more_input + output_tokens + more_output == total:
+                return more_input, more_output
+    elif total is None and output_tokens is not None and reasoning > output_tokens:
+        return 0, reasoning
+    return 0, 0
+
+
+def _total(input_tokens: int | None, output_tokens: int | None, total: int | None) -> int | None:
+    parts = (input_tokens or 0) + (output_tokens or 0)
+    if total is not None and total >= parts:
+        return total
+    return None if input_tokens is None or output_tokens is None else parts
+
+
+def _part_of(whole: int | None, part: int | None) -> int | None:
+    return None if whole is not None and part is not None and part > whole else part
+
+
+def _details(usage: dict[str, Any], *names: str) -> dict[str, Any]:
+    return next((usage[n] for n in names if isinstance(usage.get(n), dict)), {})
+
+
+def _first(counts: dict[str, Any], *names: str) -> int | None:
+    return next((c for c in (_count(counts.get(n)) for n in names) if c is not None), None)
+
+
+def _or(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _LARGEST_COUNT else None

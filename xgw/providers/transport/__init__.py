@@ -1,0 +1,109 @@
+"""The relay's way to an upstream: kept-alive HTTP/1.1 connections, bytes as they come, no SDK.
+
+`Transport.send` gives an `UpstreamResponse` whose `read` never waits to fill a buffer. While
+anything is waited for, a `Call` can be cancelled from any thread and its client is watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+
+from xgw.providers.transport.asking import NoAnswer, ask
+from xgw.providers.transport.calls import Call, Cancelled, ClientGone
+from xgw.providers.transport.dialing import dial, new_tls_context
+from xgw.providers.transport.origins import Origin, find_origin, split_url
+from xgw.providers.transport.pool import Pool
+from xgw.providers.transport.requests import Timeouts, UpstreamRequest, build_head
+from xgw.providers.transport.responses import UpstreamResponse
+from xgw.providers.transport.wire import Wire
+
+__all__ = [
+    "Call",
+    "Cancelled",
+    "ClientGone",
+    "Timeouts",
+    "Transport",
+    "UpstreamRequest",
+    "UpstreamResponse",
+]
+
+# An idle connection that was closed by the other side is noticed within a round trip of its use.
+_STALE_SECONDS = 2.0
+
+
+class Transport:
+    """Sends requests to upstreams; thread-safe. One a process, so that connections are shared."""
+
+    def __init__(self, max_idle_per_origin: int = 64) -> None:
+        self._pool = Pool(max_idle_per_origin)
+        self._origins: dict[tuple[str, str, bool], Origin] = {}
+        self._tls: ssl.SSLContext | None = None
+        self._tls_lock = threading.Lock()
+
+    def send(self, request: UpstreamRequest, timeouts: Timeouts, call: Call) -> UpstreamResponse:
+        """Send `request`; returns when the status line and the headers of the answer are there.
+
+        An idle connection that turns out to be dead is replaced by a new one. Raises
+        UpstreamFailure, Cancelled, ClientGone, and ValueError for a request that cannot be sent.
+        """
+        origin = self._find_origin(request)
+        head = build_head(request, origin)
+        idle = self._pool.take(origin)
+        if idle is not None:
+            try:
+                return self._exchange(idle, origin, head, request, timeouts, call)
+            except NoAnswer as failure:
+                if failure.after > _STALE_SECONDS:
+                    raise
+        fresh = dial(origin, timeouts.connect, call, self._tls_context)
+        return self._exchange(fresh, origin, head, request, timeouts, call)
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed when their answers end."""
+        self._pool.close()
+
+    def _exchange(
+        self,
+        sock: socket.socket,
+        origin: Origin,
+        head: bytes,
+        request: UpstreamRequest,
+        timeouts: Timeouts,
+        call: Call,
+    ) -> UpstreamResponse:
+        wire = Wire(sock, call)
+        with contextlib.ExitStack() as undo:
+            undo.callback(wire.close)
+            asked = ask(wire, origin.name, head, request.body, timeouts)
+            undo.pop_all()
+        return UpstreamResponse(
+            wire,
+            asked,
+            name=origin.name,
+            method=request.method,
+            timeouts=timeouts,
+            finish=lambda wire, alive: self._finish(origin, wire, alive),
+        )
+
+    def _finish(self, origin: Origin, wire: Wire, alive: bool) -> None:
+        if not alive:
+            wire.close()
+        elif (sock := wire.release()) is not None:
+            self._pool.give(origin, sock)
+
+    def _find_origin(self, request: UpstreamRequest) -> Origin:
+        split = split_url(request.url)
+        key = (split.scheme, split.netloc, request.direct)
+        origin = self._origins.get(key)
+        if origin is None:
+            origin = self._origins[key] = find_origin(request.url, direct=request.direct)
+        return origin
+
+    def _tls_context(self) -> ssl.SSLContext:
+        with self._tls_lock:
+            if self._tls is None:
+                self._tls = new_tls_context()
+            return self._tls

@@ -1,0 +1,77 @@
+"""A request sent and the head of its answer awaited, with what can go wrong until then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xgw import clock
+from xgw.providers.transport.framing import CutShort, Head, HeadReader, ProtocolFault
+from xgw.providers.transport.requests import Timeouts
+from xgw.providers.transport.wire import Silence, Wire
+from xgw.values import UpstreamFailure
+
+
+class NoAnswer(UpstreamFailure):
+    """The connection ended `after` seconds without one byte of an answer."""
+
+    def __init__(self, name: str, after: float) -> None:
+        message = f"{name} closed the connection without an answer"
+        super().__init__("upstream_connection", message)
+        self.after = after
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose answer has begun: its head, and the bytes after it that came along.
+
+    `whole` is False if the upstream answered before it had taken the whole request.
+    """
+
+    head: Head
+    rest: bytes
+    sent_at: float
+    whole: bool
+
+
+def ask(wire: Wire, name: str, head: bytes, body: bytes, timeouts: Timeouts) -> Asked:
+    """Send a request to the upstream called `name` and wait for the head of its answer.
+
+    Raises UpstreamFailure (NoAnswer among them), Cancelled and ClientGone.
+    """
+    began = clock.monotonic()
+    answer = HeadReader()
+    wire.glance()
+    try:
+        whole = wire.send(head, body, timeouts.idle, answer)
+        sent_at = clock.monotonic()
+        found = answer.head or _await_head(wire, answer, sent_at + timeouts.first_byte)
+        if found is None:
+            cause = f"sent no byte of its answer within {timeouts.first_byte:g} s"
+            raise UpstreamFailure("upstream_timeout", f"{name} {cause}")
+    except Silence:
+        cause = f"took no more of the request for {timeouts.idle:g} s"
+        raise UpstreamFailure("upstream_timeout", f"{name} {cause}") from None
+    except ProtocolFault as fault:
+        raise UpstreamFailure("upstream_protocol_error", f"{name} {fault}") from None
+    except (OSError, CutShort) as fault:
+        if answer.untouched:
+            raise NoAnswer(name, clock.monotonic() - began) from None
+        cut = isinstance(fault, CutShort)
+        raise UpstreamFailure(
+            "upstream_truncated" if cut else "upstream_connection",
+            f"{name} broke the connection off in the head of its answer",
+        ) from None
+    return Asked(found, answer.rest, sent_at, whole)
+
+
+def _await_head(wire: Wire, answer: HeadReader, deadline: float) -> Head | None:
+    """The head, None at the deadline. Raises OSError and CutShort when the connection ends."""
+    while True:
+        block = wire.receive()
+        if block:
+            if (head := answer.feed(block)) is not None:
+                return head
+        elif block is not None:
+            raise CutShort
+        elif not wire.wait(deadline):
+            return None

@@ -1,0 +1,103 @@
+"""The request to an upstream: what a caller says about it, and its head on the wire."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field
+
+from xgw.providers.transport.origins import Origin, find_target
+
+# The transport says these itself: how the body is delimited and what becomes of the connection.
+_OWN = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "http2-settings",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_BREAKS_TARGET = re.compile(r"[\0-\x20\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds: to make a connection; from the request having been sent to the first byte of the
+    answer's body; without any byte after that (and while a body is sent)."""
+
+    connect: float
+    first_byte: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """A request to an upstream. Header values are text that stands for latin-1 bytes, as WSGI has
+    it; Host, Accept-Encoding and Authorization (from the URL) are added unless given, and those
+    that delimit the body or concern the connection are the transport's own.
+
+    `direct` goes past any proxy (for a server of our own on the loopback address).
+    """
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = field(default=b"", repr=False)
+    direct: bool = False
+
+
+def build_head(request: UpstreamRequest, origin: Origin) -> bytes:
+    """Request line and headers, the empty line included.
+
+    Raises ValueError for a method, URL or header that would break the lines.
+    """
+    target = find_target(request.url, origin)
+    headers = [(name, value) for name, value in request.headers if name.lower() not in _OWN]
+    given = {name.lower() for name, _ in headers}
+    if _BREAKS_TARGET.search(target) or not all(map(_is_token, [request.method, *given])):
+        raise ValueError("a method, URL or header name holds characters that HTTP does not allow")
+    lines = [f"{request.method} {target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in _own_headers(request, origin, given) + headers]
+    text = "\r\n".join([*lines, "", ""])
+    ends = len(lines) + 1
+    if text.count("\r") != ends or text.count("\n") != ends or "\0" in text:
+        raise ValueError("a header value holds a line break or a NUL")
+    return text.encode() if text.isascii() else b"\r\n".join(map(_as_bytes, [*lines, "", ""]))
+
+
+def _own_headers(
+    request: UpstreamRequest, origin: Origin, given: set[str]
+) -> list[tuple[str, str]]:
+    headers = []
+    if "host" not in given:
+        headers.append(("Host", origin.authority))
+    if "accept-encoding" not in given:
+        headers.append(("Accept-Encoding", "identity"))
+    if origin.authorization is not None and "authorization" not in given:
+        headers.append(("Authorization", origin.authorization))
+    if origin.proxy is not None and origin.scheme == "http" and origin.proxy.authorization:
+        headers.append(("Proxy-Authorization", origin.proxy.authorization))
+    if request.body or request.method in ("POST", "PUT", "PATCH"):
+        headers.append(("Content-Length", str(len(request.body))))
+    return headers
+
+
+@functools.lru_cache(maxsize=512)
+def _is_token(text: str) -> bool:
+    return _TOKEN.fullmatch(text) is not None
+
+
+def _as_bytes(line: str) -> bytes:
+    """Text from a file of ours may hold more than latin-1: then it goes as UTF-8."""
+    try:
+        return line.encode("latin-1")
+    except UnicodeEncodeError:
+        return line.encode()

@@ -1,0 +1,37 @@
+"""Reading stored events, in the order of `seq`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from peewee import fn
+
+from xgw.events import Envelope
+from xgw.store.database import Store
+from xgw.store.models import Event
+
+
+def list_events(
+    store: Store,
+    after: int,
+    limit: int = 500,
+    *,
+    project: str | None = None,
+    session_id: str | None = None,
+    types: Collection[str] | None = None,
+) -> list[Envelope]:
+    """At most `limit` events with a `seq` above `after`; None for a bound means no bound."""
+    query = Event.select().where(Event.seq > after)
+    if project is not None:
+        query = query.where(Event.project_id == project)
+    if session_id is not None:
+        query = query.where(Event.session_id == session_id)
+    if types is not None:
+        query = query.where(Event.type.in_(types))
+    return [Envelope(**row) for row in store.fetch(query.order_by(Event.seq).limit(limit))]
+
+
+def newest(store: Store) -> int:
+    """The highest `seq` in the store, 0 for none."""
+    row = store.fetch_one(Event.select(fn.MAX(Event.seq).alias("seq")))
+    return (row and row["seq"]) or 0

@@ -1,0 +1,128 @@
+"""Keyset pagination: a page starts after the last row of the one before, never at an offset."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+import peewee
+
+from xgw import clock, errors
+from xgw.store.database import Store
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 500
+
+Row = dict[str, Any]
+Order = Literal["asc", "desc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which page is asked for; `cursor` is the `next_cursor` of the page before."""
+
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    order: Order = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One page of rows; `next_cursor` is None on the last one."""
+
+    rows: list[Row] = field(default_factory=list)
+    has_more: bool = False
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What a list is sorted by: an expression that is never null, then the unique `id`.
+
+    `value_of` reads the expression's value from a row, as the store spells it; `name` keeps a
+    cursor from being used on a list that is sorted by something else.
+    """
+
+    name: str
+    expression: peewee.ColumnBase
+    id: peewee.Field
+    value_of: Callable[[Row], str | int]
+
+
+def fetch(
+    store: Store,
+    query: peewee.ModelSelect[Any],
+    conditions: Iterable[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> Slice:
+    """One page of `query` under `conditions`, in one statement.
+
+    Raises ApiError 400 `invalid_cursor`.
+    """
+    ascending = page.order == "asc"
+    bounds = list(conditions)
+    if page.cursor is not None:
+        bounds += _beyond(sort, *_decoded(page.cursor, sort.name), ascending)
+    if bounds:
+        query = query.where(*bounds)
+    terms = (sort.expression, sort.id)
+    ordered = query.order_by(*(term.asc() if ascending else term.desc() for term in terms))
+    rows = store.fetch(ordered.limit(page.limit + 1))
+    has_more = len(rows) > page.limit
+    del rows[page.limit :]
+    return Slice(rows, has_more, _encoded(sort, rows[-1]) if has_more else None)
+
+
+def parse(limit: str | None, cursor: str | None, order: str | None) -> Page:
+    """A page from query parameters. Raises ApiError 422 that names the parameter."""
+    if order not in (None, "asc", "desc"):
+        raise errors.unprocessable("order must be asc or desc", param="order")
+    return Page(_limit(limit), cursor, "asc" if order == "asc" else "desc")
+
+
+def first_text(row: Row, names: Iterable[str]) -> str:
+    """The first of these times that a row has, as the store spells it."""
+    moment: datetime.datetime = next(row[name] for name in names if row[name] is not None)
+    return clock.to_db(moment)
+
+
+def _beyond(sort: Sort, value: str | int, last: str, ascending: bool) -> list[peewee.Expression]:
+    # The comparison of pairs alone finds the rows, but SQLite uses no expression index for it.
+    pair, limit = peewee.Tuple(sort.expression, sort.id), peewee.Tuple(value, last)
+    if ascending:
+        return [sort.expression >= value, pair > limit]
+    return [sort.expression <= value, pair < limit]
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_LIMIT:
+        return int(text)
+    raise errors.unprocessable(f"limit must be a whole number from 1 to {MAX_LIMIT}", param="limit")
+
+
+def _encoded(sort: Sort, row: Row) -> str:
+    position = orjson.dumps([sort.name, sort.value_of(row), row["id"]])
+    return base64.urlsafe_b64encode(position).rstrip(b"=").decode()
+
+
+def _decoded(cursor: str, name: str) -> tuple[str | int, str]:
+    try:
+        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), b"-_", validate=True)
+        match orjson.loads(raw):
+            case [str(of), str(text), str(last)] if of == name:
+                return text, last
+            case [str(of), int(number), str(last)] if of == name and abs(number) < 1 << 63:
+                return number, last
+    except (binascii.Error, orjson.JSONDecodeError, UnicodeEncodeError):
+        pass
+    raise errors.bad_request(
+        "cursor is not one that this list gave out", code="invalid_cursor", param="cursor"
+    )

@@ -1,0 +1,66 @@
+"""Reading payloads by hash: sizes for lists, bodies decoded for those who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from xgw.queries.pages import Row
+from xgw.store import payloads
+from xgw.store.database import Store
+from xgw.store.models import Payload
+
+COLUMNS = (
+    "input_payload",
+    "output_payload",
+    "config_snapshot",
+    "request_payload",
+    "response_body",
+)
+"""The columns of all nouns that hold a payload's hash."""
+
+
+def hashes_of(rows: Iterable[Row]) -> list[str]:
+    """The payload hashes in these rows and in the runs and steps inside them, each once."""
+    found: dict[str, None] = {}
+    for row in rows:
+        found.update(dict.fromkeys(row[name] for name in COLUMNS if row.get(name)))
+        for inner in ("runs", "steps"):
+            found.update(dict.fromkeys(hashes_of(row.get(inner, ()))))
+    return list(found)
+
+
+def sizes(store: Store, hashes: list[str]) -> dict[str, int]:
+    """Sizes in bytes, of those that the store still has: one statement."""
+    if not hashes:
+        return {}
+    query = Payload.select(Payload.hash, Payload.size).where(Payload.hash.in_(hashes))
+    return {row["hash"]: row["size"] for row in store.fetch(query)}
+
+
+def bodies(store: Store, hashes: Iterable[str]) -> dict[str, Any]:
+    """Bodies decoded: JSON as its value, anything else as text; missing ones are left out."""
+    known = list(hashes)
+    try:
+        loaded = payloads.load_many(store, known)
+    except LookupError:
+        loaded = {key: body for key in known if (body := find_body(store, key)) is not None}
+    return {key: decoded(body) for key, body in loaded.items()}
+
+
+def find_body(store: Store, hash: str) -> bytes | None:
+    """The bytes of one body; None where the store does not have (all of) it any more."""
+    try:
+        return payloads.load(store, hash)
+    except LookupError:
+        return None
+
+
+def decoded(body: bytes) -> Any:
+    """A JSON body's value; the text of any other."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")

@@ -1,0 +1,39 @@
+"""Reading request logs: HTTP exchanges with upstreams, as they were on the wire."""
+
+from __future__ import annotations
+
+from xgw.queries import pages
+from xgw.queries.conditions import of_requests
+from xgw.queries.filters import Filters
+from xgw.queries.pages import Page, Row, Slice, Sort
+from xgw.store.database import Store
+from xgw.store.models import RequestLog
+
+BY_START = Sort(
+    "started_at",
+    RequestLog.started_at,
+    RequestLog.id,
+    lambda row: pages.first_text(row, ("started_at",)),
+)
+
+_LISTED = [f for f in RequestLog._meta.sorted_fields if f is not RequestLog.frames]
+"""A stream's timing has an entry for each read: too much for a list."""
+
+
+def list_requests(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
+    """Request logs by their start, without `frames`."""
+    conditions = of_requests(filters, project)
+    return pages.fetch(store, RequestLog.select(*_LISTED), conditions, BY_START, page)
+
+
+def find_request(store: Store, request_id: str, project: str | None = None) -> Row | None:
+    """One request log, whole."""
+    query = RequestLog.select().where(RequestLog.id == request_id)
+    if project is not None:
+        query = query.where(RequestLog.project_id == project)
+    return store.fetch_one(query)
+
+
+def of_step(store: Store, step_id: str) -> Row | None:
+    """The exchange of one attempt; None where none was begun."""
+    return store.fetch_one(RequestLog.select().where(RequestLog.step_id == step_id))

@@ -1,0 +1,100 @@
+"""Tools that a gateway's client runs: a step begins at the model's answer, ends with a result.
+
+Everything here runs inside the writer's transaction and may run again after a rollback.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from xgw.recording.facts import Scope, ToolEnd, ToolStart
+from xgw.recording.moves import apply, emit, error_payload, step_head
+from xgw.store.transaction import Transaction
+
+
+def request_tools(
+    tx: Transaction, scope: Scope, step_id: str, calls: list[dict[str, Any]], at: datetime.datetime
+) -> None:
+    """`tool.requested`: the model asked for tools."""
+    shown = [
+        {key: call[key] for key in ("tool_call_id", "name", "arguments", "arguments_json_valid")}
+        for call in calls
+    ]
+    emit(tx, scope, "tool.requested", at, {"calls": shown}, step_id)
+
+
+def start_tool(
+    tx: Transaction,
+    scope: Scope,
+    tool: ToolStart,
+    at: datetime.datetime,
+    *,
+    parent_step_id: str | None = None,
+    late: bool = False,
+) -> None:
+    """A client-side tool begins at the model's answer: its step and `step.started`."""
+    tx.insert(
+        "steps",
+        {
+            **step_head(tx, scope, tool.step_id, "tool_call", at),
+            "parent_step_id": parent_step_id,
+            "name": tool.name,
+            "tool_call_id": tool.tool_call_id,
+            "metadata": {
+                "side": "client",
+                "arguments": tool.arguments,
+                **({"late": True} if late else {}),
+            },
+        },
+    )
+    tx.execute("UPDATE turns SET tool_calls = tool_calls + 1 WHERE id = ?", (scope.turn_id,))
+    payload = {
+        "step_type": "tool_call",
+        "name": tool.name,
+        "provider_name": None,
+        "model": None,
+        "tool_call_id": tool.tool_call_id,
+        "arguments": tool.arguments,
+    }
+    emit(tx, scope, "step.started", at, payload, tool.step_id)
+
+
+def end_tool(tx: Transaction, scope: Scope, tool: ToolEnd) -> None:
+    """A tool's result arrived, or none will: `step.completed`."""
+    message = "no result came" if tool.error_type == "no_result" else None
+    apply(
+        tx,
+        "step",
+        tool.step_id,
+        tool.status,
+        {
+            "output_payload": tool.output_payload,
+            "error_type": tool.error_type,
+            "error_message": message,
+            "latency_ms": tool.latency_ms,
+            "ended_at": tool.ended_at,
+        },
+    )
+    payload = {
+        "status": tool.status,
+        "success": tool.status == "success",
+        "output": tool.output,
+        "error": error_payload(tool.error_type, message),
+        "latency_ms": tool.latency_ms,
+        "tool_call_id": tool.tool_call_id,
+    }
+    emit(tx, scope, "step.completed", tool.ended_at, payload, tool.step_id)
+
+
+def send_results(
+    tx: Transaction,
+    scope: Scope,
+    call_ids: list[str],
+    size: tuple[int | None, int | None],
+    at: datetime.datetime,
+) -> None:
+    """`tool.results_sent`: results go back to the model; `size`: context tokens and window."""
+    tokens, window = size
+    payload = {"tool_call_ids": call_ids, "context_tokens": tokens, "context_window": window}
+    emit(tx, scope, "tool.results_sent", at, payload)

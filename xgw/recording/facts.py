@@ -1,0 +1,192 @@
+"""What the recorder is told: frozen facts on sessions, turns, messages, attempts, their ends."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from typing import Any
+
+from xgw.values import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The identifiers under which something is recorded."""
+
+    project_id: str
+    session_id: str | None
+    turn_id: str
+    run_id: str
+    trace_id: str
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """A session that begins; the columns of its row."""
+
+    id: str
+    session_key: str
+    project_id: str
+    source: str
+    kind: str = "chat"
+    org_id: str | None = None
+    api_key_id: str | None = None
+    end_user_id: str | None = None
+    task_id: str | None = None
+    model: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """A turn that begins, with its first run."""
+
+    scope: Scope
+    started_at: datetime.datetime
+    endpoint: str | None
+    user_input: str | None
+    input_payload: str | None
+    turn_key: str | None = None
+    parent_turn_id: str | None = None
+    agent_name: str | None = None
+    config_snapshot: str | None = None
+    metadata: dict[str, Any] | None = None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """One item of the history."""
+
+    id: str
+    kind: str
+    role: str | None
+    content: str | None
+    parts: Any = None
+    tool_calls: Any = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    token_count: int | None = None
+    token_source: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """The HTTP request of one attempt as it goes out; headers and URL are masked already."""
+
+    id: str
+    endpoint: str
+    method: str
+    url: str
+    headers: list[list[str]]
+    payload: str | None
+    bytes_sent: int
+    stream: bool
+    client: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """One try at one provider: an `llm_call` step that starts."""
+
+    step_id: str
+    attempt: int
+    reason: str
+    provider_name: str
+    model: str
+    model_requested: str
+    started_at: datetime.datetime
+    request: RequestFacts
+    waited_ms: int | None = None
+    history: str | None = None
+    input_tokens: int | None = None
+    context_window: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended; `output` is the assembled answer's payload, `body` the raw bytes'."""
+
+    status: str
+    ended_at: datetime.datetime
+    latency_ms: int
+    error_type: str | None = None
+    error_message: str | None = None
+    http_status: int | None = None
+    model: str | None = None
+    finish_reason: str | None = None
+    finish_reason_raw: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    context_tokens: int | None = None
+    ttft_ms: int | None = None
+    output: str | None = None
+    partial_output: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    response_headers: list[list[str]] | None = None
+    body: str | None = None
+    frames: list[list[int]] | None = None
+    error_body: str | None = None
+    bytes_received: int = 0
+    chunks: int = 0
+    truncated: bool = False
+    first_byte_at: datetime.datetime | None = None
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What follows a failed attempt: `next` is retry, fallback or give_up."""
+
+    next: str
+    wait_ms: int | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStart:
+    """A client-side tool that the model asked for: its step begins at the model's answer."""
+
+    step_id: str
+    tool_call_id: str
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnd:
+    """A tool's result that arrived, or None as `output` where none ever came.
+
+    `late` marks a result for a step that had ended: `start` then describes the step to add.
+    """
+
+    step_id: str
+    tool_call_id: str
+    status: str
+    output: str | None
+    output_payload: str | None
+    latency_ms: int | None
+    ended_at: datetime.datetime
+    name: str | None = None
+    arguments: str = ""
+    error_type: str | None = None
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn and its run end; the status follows from `ended_by`."""
+
+    ended_by: str
+    ended_at: datetime.datetime
+    busy_ms: int | None
+    error_type: str | None = None
+    error_message: str | None = None
+    finish_reason: str | None = None
+    final_output: str | None = None
+    final_provider_name: str | None = None
+    final_model: str | None = None
+    keep_final: bool = False

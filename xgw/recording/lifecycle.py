@@ -1,0 +1,62 @@
+"""The state machines of turns, runs and steps, as tables: whatever decides a status is here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from xgw.errors import ApiError
+
+Noun = Literal["turn", "run", "step"]
+
+ENDED = frozenset({"success", "error", "cancelled"})
+
+MOVES: dict[str, dict[str, frozenset[str]]] = {
+    "turn": {
+        "queued": frozenset({"running", "cancelled"}),
+        "running": ENDED,
+    },
+    "run": {
+        "queued": frozenset({"running", "cancelled"}),
+        "running": frozenset({"waiting_tool", "paused"}) | ENDED,
+        "waiting_tool": frozenset({"running"}) | ENDED,
+        "paused": ENDED,
+    },
+    "step": {"running": ENDED},
+}
+
+REOPEN_CAUSES = frozenset({"turn_key", "tool_result", "rerun"})
+
+STATUS_OF_CAUSE = {
+    "finished": "success",
+    "provider": "error",
+    "limit": "error",
+    "gateway": "error",
+    "shutdown": "error",
+    "crash": "error",
+    "client_disconnect": "cancelled",
+    "user_cancel": "cancelled",
+    "superseded": "cancelled",
+}
+
+
+class IllegalMove(ApiError):
+    """A transition that the tables lack: 409 at the API."""
+
+    def __init__(self, noun: Noun, row_id: str, old: str | None, new: str) -> None:
+        was = "is not there" if old is None else f"is {old}"
+        super().__init__(
+            409,
+            "invalid_request_error",
+            f"{noun} {row_id} {was} and cannot become {new}",
+            code="illegal_move",
+        )
+
+
+def allows(noun: Noun, old: str, new: str) -> bool:
+    """Whether the ordinary table has this move."""
+    return new in MOVES[noun].get(old, frozenset())
+
+
+def allows_reopen(noun: Noun, old: str, cause: str) -> bool:
+    """Whether an ended turn or run may run again for this cause."""
+    return noun != "step" and old in ENDED and cause in REOPEN_CAUSES

@@ -1,0 +1,188 @@
+"""Steps under way: the text that has arrived so far, and the live frames made from it.
+
+Whoever relays an answer only appends to a step's list. One thread (the pulse) makes frames of what
+is new every 50 ms, so that no reader and no write ever stands in the way of a stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from xgw import clock
+from xgw.events import Envelope
+from xgw.recording.facts import Scope
+from xgw.values import Delta
+
+FRAME_CHARACTERS = 4096
+PROGRESS_SECONDS = 0.5
+
+Key = tuple[str, int]
+
+
+class LiveStep:
+    """One running step. `add` is called by the one thread that reads its answer."""
+
+    def __init__(self, scope: Scope, step_id: str) -> None:
+        self.scope = scope
+        self.step_id = step_id
+        self.started = clock.monotonic()
+        self.ttft_ms: int | None = None
+        self.input_tokens: int | None = None
+        self._pending: deque[Delta] = deque()
+        self._texts: dict[Key, list[str]] = {}
+        self._sent: dict[Key, int] = {}
+        self._characters = 0
+        self._saved = 0
+        self._progress_at = self.started
+
+    def add(self, deltas: Iterable[Delta]) -> None:
+        """Pieces that have just arrived."""
+        for delta in deltas:
+            self._texts.setdefault((delta.kind, delta.index), []).append(delta.text)
+            self._pending.append(delta)
+            self._characters += len(delta.text)
+
+    def text(self) -> str:
+        """What choice 0 has said so far."""
+        return "".join(self._texts.get(("text", 0), ()))
+
+    def unsaved_text(self) -> str | None:
+        """The text so far if it is worth writing again; None if little is new."""
+        pieces = self._texts.get(("text", 0))
+        if pieces is None:
+            return None
+        if self._characters - self._saved < max(1, self._saved // 16):
+            return None
+        self._saved = self._characters
+        return "".join(pieces)
+
+    def frames(self) -> list[Envelope]:
+        """`step.delta` frames for everything new, in order, coalesced."""
+        runs: list[tuple[Key, list[str]]] = []
+        while self._pending:
+            delta = self._pending.popleft()
+            key = (delta.kind, delta.index)
+            if not runs or runs[-1][0] != key:
+                runs.append((key, []))
+            runs[-1][1].append(delta.text)
+        return [frame for key, texts in runs for frame in self._frames_of(key, "".join(texts))]
+
+    def _frames_of(self, key: Key, text: str) -> list[Envelope]:
+        frames = []
+        for at in range(0, len(text), FRAME_CHARACTERS):
+            piece = text[at : at + FRAME_CHARACTERS]
+            self._sent[key] = self._sent.get(key, 0) + len(piece)
+            frames.append(self._delta(key, piece, self._sent[key], replace=False))
+        return frames
+
+    def whole(self) -> list[Envelope]:
+        """The whole text so far of every part, for someone who joins late."""
+        found = []
+        for key, pieces in list(self._texts.items()):
+            sent = self._sent.get(key, 0)
+            text = "".join(pieces)[:sent]
+            if text:
+                found.append(self._delta(key, text, sent, replace=True))
+        return found
+
+    def progress(self, now: float) -> Envelope | None:
+        """A `step.progress` frame if half a second has passed since the last one."""
+        if now - self._progress_at < PROGRESS_SECONDS:
+            return None
+        self._progress_at = now
+        elapsed = now - self.started
+        streaming = elapsed - (self.ttft_ms or 0) / 1000
+        tokens = self._characters // 4 if self._characters else None
+        payload: dict[str, object] = {
+            "input_tokens": self.input_tokens,
+            "usage_source": None if self.input_tokens is None else "estimated",
+            "elapsed_ms": round(elapsed * 1000),
+            "output_tokens": tokens,
+            "tokens_per_second": round(tokens / streaming, 1) if tokens and streaming > 0 else None,
+            "ttft_ms": self.ttft_ms,
+        }
+        return self._envelope("step.progress", payload)
+
+    def _delta(self, key: Key, text: str, length: int, *, replace: bool) -> Envelope:
+        kind, index = key
+        payload: dict[str, object] = {
+            "kind": kind,
+            "index": index,
+            "text": text,
+            "text_length": length,
+        }
+        if replace:
+            payload["replace"] = True
+        return self._envelope("step.delta", payload)
+
+    def _envelope(self, type: str, payload: dict[str, object]) -> Envelope:
+        scope = self.scope
+        return Envelope(
+            None,
+            type,
+            clock.now(),
+            scope.project_id,
+            scope.session_id,
+            scope.turn_id,
+            scope.run_id,
+            self.step_id,
+            payload,
+        )
+
+
+class LiveSteps:
+    """All steps under way in this process, by id."""
+
+    def __init__(self, publish: Callable[[Sequence[Envelope]], None]) -> None:
+        self._publish = publish
+        self._steps: dict[str, LiveStep] = {}
+        self._lock = threading.Lock()
+
+    def start(self, scope: Scope, step_id: str) -> LiveStep:
+        """A step begins."""
+        step = LiveStep(scope, step_id)
+        with self._lock:
+            self._steps[step_id] = step
+        return step
+
+    def flush(self, step_id: str, *, end: bool) -> None:
+        """Send what is new of a step before a stored event of it goes out."""
+        step = self._steps.get(step_id)
+        if step is None:
+            return
+        with self._lock:
+            frames = step.frames()
+            if end:
+                self._steps.pop(step_id, None)
+            if frames:
+                self._publish(frames)
+
+    def pulse(self, watched: bool) -> None:
+        """Send what is new of every step; nothing is made while nobody watches."""
+        now = clock.monotonic()
+        with self._lock:
+            for step in list(self._steps.values()):
+                frames = step.frames()
+                progress = step.progress(now)
+                if watched and (frames or progress):
+                    self._publish([*frames, *([progress] if progress else [])])
+
+    def snapshot(self, wants: Callable[[Envelope], bool]) -> list[Envelope]:
+        """The whole text so far of every step under way, for someone who joins late."""
+        with self._lock:
+            steps = list(self._steps.values())
+            return [frame for step in steps for frame in step.whole() if wants(frame)]
+
+    def unsaved(self) -> list[tuple[Scope, str, str]]:
+        """(scope, step id, text) of every step whose text so far should be written."""
+        found = []
+        for step in list(self._steps.values()):
+            text = step.unsaved_text()
+            if text is not None:
+                found.append((step.scope, step.step_id, text))
+        return found
+
+    def __len__(self) -> int:
+        return len(self._steps)

@@ -1,0 +1,294 @@
+"""The recorder: the only writer of state. It turns facts into units of work for the writer.
+
+One request is at most: one unit when it begins, one or two for each failed attempt, one when it
+ends. Each unit holds the rows and their events.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from xgw import clock
+from xgw.events import Envelope
+from xgw.hub import Hub
+from xgw.recording import attempts, client_tools, owner, turns
+from xgw.recording.facts import (
+    AttemptEnd,
+    AttemptFacts,
+    MessageFacts,
+    Retry,
+    Scope,
+    SessionFacts,
+    ToolEnd,
+    ToolStart,
+    TurnEnd,
+    TurnFacts,
+)
+from xgw.recording.live import LiveSteps
+from xgw.store.payloads import Shelf, Stored
+from xgw.store.transaction import Transaction
+from xgw.store.writer import Bodies, Ticket, Work, Writer
+
+PULSE_SECONDS = 0.05
+PARTIAL_EVERY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A turn that ends because of something else: its open tools, then its end."""
+
+    scope: Scope
+    tools: tuple[ToolEnd, ...]
+    end: TurnEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A tool's result that came back with a request: the step's end, and the message."""
+
+    end: ToolEnd
+    message: MessageFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What begins with a request: perhaps a session, a turn or its continuation, the first try."""
+
+    scope: Scope
+    at: datetime.datetime
+    session: SessionFacts | None = None
+    session_changes: dict[str, str | None] = field(default_factory=dict)
+    closings: tuple[Closing, ...] = ()
+    turn: TurnFacts | None = None
+    reopened: str | None = None
+    resumed: str | None = None
+    results: tuple[Arrived, ...] = ()
+    messages: tuple[MessageFacts, ...] = ()
+    attempt: AttemptFacts | None = None
+    context_tokens: int | None = None
+    context_window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends with a request: its last try, what the model said, and what becomes of the turn.
+
+    `turn` is how the turn ends, or, with `waits`, what it would end with while it awaits the
+    client's tools; None while other requests of the turn are under way.
+    """
+
+    scope: Scope
+    attempt: AttemptFacts | None
+    end: AttemptEnd | None
+    failure: Retry | None = None
+    messages: tuple[MessageFacts, ...] = ()
+    tools: tuple[ToolStart, ...] = ()
+    waits: bool = False
+    turn: TurnEnd | None = None
+    dropped_tools: tuple[ToolEnd, ...] = ()
+
+
+class Recorder:
+    """Takes facts, hands units to the writer, and keeps the steps under way."""
+
+    def __init__(self, writer: Writer, hub: Hub, shelf: Shelf) -> None:
+        self.writer = writer
+        self.shelf = shelf
+        self.owner = owner.own()
+        self._hub = hub
+        self.live = LiveSteps(hub.publish)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._pulse, name="xgw-pulse", daemon=True)
+
+    def start(self) -> None:
+        """Start the pulse: live frames every 50 ms, partial texts every 250 ms."""
+        self.owner = owner.own()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the pulse."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2)
+
+    def published(self, envelopes: Sequence[Envelope]) -> None:
+        """What the writer calls after each commit: live frames of a step first, then its events."""
+        for envelope in envelopes:
+            if envelope.step_id is not None and envelope.type != "step.started":
+                self.live.flush(envelope.step_id, end=envelope.type == "step.completed")
+        self._hub.publish(envelopes)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def begin(self, opening: Opening, bodies: Iterable[Stored]) -> Ticket:
+        """A request begins: one transaction, its events in the order of events.md."""
+
+        def work(tx: Transaction) -> None:
+            self._open(tx, opening)
+
+        if opening.attempt is not None:
+            self.live.start(opening.scope, opening.attempt.step_id)
+        return self._submit(work, bodies, opening.scope.turn_id)
+
+    def _open(self, tx: Transaction, opening: Opening) -> None:
+        scope, at = opening.scope, opening.at
+        if opening.session is not None:
+            turns.open_session(tx, opening.session, at)
+        elif scope.session_id is not None:
+            turns.wake_session(tx, scope.project_id, scope.session_id, opening.session_changes, at)
+        for closing in opening.closings:
+            _close(tx, closing)
+        if opening.turn is not None:
+            turns.open_turn(tx, opening.turn)
+        elif opening.reopened is not None:
+            turns.reopen_turn(tx, scope, opening.reopened, self.owner, at)
+        elif opening.resumed is not None:
+            turns.continue_run(tx, scope, opening.resumed, self.owner, at)
+        for arrived in opening.results:
+            _arrive(tx, scope, arrived)
+        for message in opening.messages:
+            turns.add_message(tx, scope, message, at)
+        if opening.results:
+            call_ids = [arrived.end.tool_call_id for arrived in opening.results]
+            size = opening.context_tokens, opening.context_window
+            client_tools.send_results(tx, scope, call_ids, size, at)
+        if opening.attempt is not None:
+            attempts.start_attempt(tx, scope, opening.attempt)
+
+    def fail_attempt(
+        self,
+        scope: Scope,
+        attempt: AttemptFacts,
+        end: AttemptEnd,
+        retry: Retry,
+        bodies: Iterable[Stored],
+    ) -> Ticket:
+        """An attempt failed and another one follows: `llm.error`, `step.completed`."""
+
+        def work(tx: Transaction) -> None:
+            attempts.report_failure(tx, scope, attempt, end, retry)
+            attempts.end_attempt(tx, scope, attempt, end)
+
+        return self._submit(work, bodies, scope.turn_id)
+
+    def next_attempt(self, scope: Scope, attempt: AttemptFacts, bodies: Iterable[Stored]) -> Ticket:
+        """The next try starts."""
+
+        def work(tx: Transaction) -> None:
+            attempts.start_attempt(tx, scope, attempt)
+
+        self.live.start(scope, attempt.step_id)
+        return self._submit(work, bodies, scope.turn_id)
+
+    def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
+        """A request ends: its step, what the model said, and perhaps the run and the turn."""
+
+        def work(tx: Transaction) -> None:
+            _end(tx, ending)
+
+        closes = ending.turn is not None and not ending.waits
+        return self._submit(work, bodies, ending.scope.turn_id, closes=closes)
+
+    def close_turns(self, closings: Sequence[Closing]) -> Ticket:
+        """Turns that end without a request of their own (their time ran out)."""
+
+        def work(tx: Transaction) -> None:
+            for closing in closings:
+                _close(tx, closing)
+
+        return self._submit(work, (), None, closes=True)
+
+    def refuse(self, opening: Opening, end: TurnEnd, bodies: Iterable[Stored]) -> Ticket:
+        """A request that xgw itself refused: a turn on its own that ends at once."""
+
+        def work(tx: Transaction) -> None:
+            self._open(tx, opening)
+            turns.end_turn(tx, opening.scope, end)
+
+        return self._submit(work, bodies, opening.scope.turn_id, closes=True)
+
+    # -- shared --------------------------------------------------------------------------------
+
+    def _submit(
+        self,
+        work: Work,
+        bodies: Iterable[Stored],
+        turn_id: str | None,
+        *,
+        closes: bool = False,
+    ) -> Ticket:
+        rows = [row for body in bodies for row in body.rows]
+        held = Bodies(rows)
+
+        def unit(tx: Transaction) -> None:
+            work(tx)
+            if held.rows:
+                kept = tuple(held.rows)
+                tx.after_commit.append(lambda: self.shelf.committed(kept))
+
+        return self.writer.submit(unit, bodies=held, turn_id=turn_id, closes=closes)
+
+    def _pulse(self) -> None:
+        beat = 0
+        while not self._stopping.wait(PULSE_SECONDS):
+            beat += 1
+            if len(self.live):
+                self.live.pulse(self._hub.watched)
+            if beat % PARTIAL_EVERY == 0 and not self.writer.down:
+                self._save_partial_texts()
+
+    def _save_partial_texts(self) -> None:
+        changed = self.live.unsaved()
+        if not changed:
+            return
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            for scope, step_id, text in changed:
+                where = {"id": step_id, "status": "running"}
+                if tx.update("steps", {"partial_output": _storable(text)}, where):
+                    tx.update("runs", {"heartbeat_at": at}, {"id": scope.run_id})
+
+        self.writer.submit(work, size=sum(len(text) for _, _, text in changed))
+
+
+def _close(tx: Transaction, closing: Closing) -> None:
+    for tool in closing.tools:
+        client_tools.end_tool(tx, closing.scope, tool)
+    turns.end_turn(tx, closing.scope, closing.end)
+
+
+def _arrive(tx: Transaction, scope: Scope, arrived: Arrived) -> None:
+    end = arrived.end
+    if end.late:
+        start = ToolStart(end.step_id, end.tool_call_id, end.name, end.arguments)
+        client_tools.start_tool(tx, scope, start, end.ended_at, late=True)
+    client_tools.end_tool(tx, scope, end)
+    turns.add_message(tx, scope, arrived.message, end.ended_at, end.step_id)
+
+
+def _end(tx: Transaction, ending: Ending) -> None:
+    scope, attempt, end = ending.scope, ending.attempt, ending.end
+    if attempt is not None and end is not None:
+        if ending.failure is not None:
+            attempts.report_failure(tx, scope, attempt, end, ending.failure)
+        attempts.end_attempt(tx, scope, attempt, end)
+        if end.tool_calls and end.status == "success":
+            client_tools.request_tools(tx, scope, attempt.step_id, end.tool_calls, end.ended_at)
+        for message in ending.messages:
+            turns.add_message(tx, scope, message, end.ended_at, attempt.step_id)
+        for tool in ending.tools:
+            client_tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
+    for tool_end in ending.dropped_tools:
+        client_tools.end_tool(tx, scope, tool_end)
+    if ending.turn is not None and ending.waits:
+        turns.wait_for_tools(tx, scope, ending.turn)
+    elif ending.turn is not None:
+        turns.end_turn(tx, scope, ending.turn)
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

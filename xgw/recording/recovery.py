@@ -1,0 +1,147 @@
+"""Work whose owner is gone: at start-up and every few seconds it is closed as it stands."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from xgw import clock
+from xgw.recording import attempts, client_tools, owner, turns
+from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts, Scope, ToolEnd, TurnEnd
+from xgw.store.database import Store
+from xgw.store.transaction import Transaction
+from xgw.store.writer import Ticket, Writer
+from xgw.values import Usage
+
+EVERY_SECONDS = 5.0
+MESSAGE = "the process that ran it ended before it was complete"
+
+OPEN_RUNS = (
+    "SELECT r.id, r.owner, t.id, t.project_id, t.session_id, t.trace_id, t.task_id "
+    "FROM runs r JOIN turns t ON t.id = r.turn_id "
+    "WHERE r.status = 'running' AND t.endpoint IS NOT NULL"
+)
+OPEN_STEPS = (
+    "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
+    "partial_output, tool_call_id, attempt_reason FROM steps "
+    "WHERE run_id = ? AND status = 'running'"
+)
+
+
+class Recovery:
+    """Reconciles open gateway runs by owner; one thread looks every 5 s."""
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="xgw-recovery", daemon=True)
+
+    def start(self) -> None:
+        """Reconcile now, then keep looking."""
+        self.reconcile()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2)
+
+    def reconcile(self) -> list[Ticket]:
+        """Close the open runs of owners that are gone: one unit each."""
+        own = owner.own()
+        orphans = [
+            row
+            for row in self._store.sql(OPEN_RUNS)
+            if row[1] != own and not owner.is_alive(row[1])
+        ]
+        return [self._writer.submit(_closing_unit(row)) for row in orphans]
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_SECONDS):
+            if not self._writer.down:
+                self.reconcile()
+
+
+def _closing_unit(row: tuple[Any, ...]) -> Any:
+    run_id, was, turn_id, project_id, session_id, trace_id, task_id = row
+    scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
+
+    def work(tx: Transaction) -> None:
+        still = tx.one(
+            "SELECT 1 FROM runs WHERE id = ? AND status = 'running' AND owner IS ?", (run_id, was)
+        )
+        if still:
+            _close(tx, scope)
+
+    return work
+
+
+def _close(tx: Transaction, scope: Scope) -> None:
+    ended_at = _last_sign_of_life(tx, scope)
+    final: dict[str, Any] = {}
+    for step in tx.execute(OPEN_STEPS, (scope.run_id,)).fetchall():
+        if step[1] == "llm_call":
+            final = {"text": step[7], "provider": step[3], "model": step[4]}
+            _end_call(tx, scope, step, ended_at)
+        else:
+            end = ToolEnd(
+                step[0], step[8], "cancelled", None, None, None, ended_at, error_type="no_result"
+            )
+            client_tools.end_tool(tx, scope, end)
+    turns.end_turn(
+        tx,
+        scope,
+        TurnEnd(
+            "crash",
+            ended_at,
+            None,
+            error_type="interrupted",
+            error_message=MESSAGE,
+            final_output=final.get("text"),
+            final_provider_name=final.get("provider"),
+            final_model=final.get("model"),
+            keep_final=not final,
+        ),
+    )
+
+
+def _end_call(
+    tx: Transaction, scope: Scope, step: tuple[Any, ...], ended_at: datetime.datetime
+) -> None:
+    step_id, _, attempt, provider, model, requested, started, partial, _, reason = step
+    begun = clock.from_db(started)
+    log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
+    request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})
+    facts = AttemptFacts(step_id, attempt, reason, provider, model, requested, begun, request)
+    latency = max(0, round((ended_at - begun).total_seconds() * 1000))
+    end = AttemptEnd(
+        "error",
+        ended_at,
+        latency,
+        error_type="interrupted",
+        error_message=MESSAGE,
+        usage=Usage(),
+        partial_output=partial,
+        answered=partial is not None,
+    )
+    attempts.end_attempt(tx, scope, facts, end)
+
+
+def _last_sign_of_life(tx: Transaction, scope: Scope) -> datetime.datetime:
+    """The last moment that the record knows of: a heartbeat or an event of the turn."""
+    row = tx.one(
+        "SELECT max(coalesce((SELECT heartbeat_at FROM runs WHERE id = ?), ''), "
+        "coalesce((SELECT max(at) FROM events WHERE turn_id = ?), ''))",
+        (scope.run_id, scope.turn_id),
+    )
+    return clock.from_db(row[0]) if row and row[0] else clock.now()
+
+
+def wait_for(tickets: Iterable[Ticket], seconds: float) -> bool:
+    """Whether all of them were committed in time."""
+    deadline = clock.monotonic() + seconds
+    return all(ticket.wait(max(0.0, deadline - clock.monotonic())) for ticket in tickets)

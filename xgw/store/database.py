@@ -1,0 +1,88 @@
+"""The SQLite file: where it lies, how it is opened for reading and for writing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import peewee
+from playhouse.pool import PooledSqliteDatabase
+
+READERS = 64
+READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -8000, "foreign_keys": 1}
+
+
+class Store:
+    """One store: a path, a pool of read connections, and writers opened on request.
+
+    `durability` is `normal` (what was committed survives `kill -9`) or `full` (power loss too).
+    Reading takes short scopes; nothing holds a connection across a network wait.
+    """
+
+    def __init__(self, path: Path, durability: str = "normal") -> None:
+        self.path = path
+        self.durability = durability
+        self._readers = PooledSqliteDatabase(
+            str(path),
+            pragmas=READ_PRAGMAS,
+            max_connections=READERS,
+            timeout=10,
+            autoconnect=False,
+            check_same_thread=False,  # the pool hands them from thread to thread
+        )
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[peewee.SqliteDatabase]:
+        """A connection of the pool for this thread; scopes may nest."""
+        if not self._readers.is_closed():
+            yield self._readers
+            return
+        self._readers.connect()
+        try:
+            yield self._readers
+        finally:
+            self._readers.close()
+
+    def fetch(self, query: peewee.BaseQuery) -> list[dict[str, Any]]:
+        """The rows of a select, as dicts of column name to Python value."""
+        with self.reading() as database:
+            return list(query.dicts().execute(database))
+
+    def fetch_one(self, query: peewee.Select) -> dict[str, Any] | None:
+        """The first row of a select, or None."""
+        return next(iter(self.fetch(query.limit(1))), None)
+
+    def sql(self, text: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Rows of plain SQL, values as SQLite has them."""
+        with self.reading() as database:
+            rows: list[tuple[Any, ...]] = database.execute_sql(text, params).fetchall()  # type: ignore[no-untyped-call]
+            return rows
+
+    def open_writer(self, busy_ms: int = 250) -> sqlite3.Connection:
+        """A connection that may write, in autocommit mode; the caller begins its transactions."""
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, cached_statements=512
+        )
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("PRAGMA foreign_keys = 1")
+        connection.execute(
+            f"PRAGMA synchronous = {'full' if self.durability == 'full' else 'normal'}"
+        )
+        connection.execute("PRAGMA cache_size = -16000")
+        return connection
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, the write-ahead log included."""
+        files = [
+            self.path,
+            *(self.path.with_name(self.path.name + tail) for tail in ("-wal", "-shm")),
+        ]
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Close every read connection; a fork must not inherit one."""
+        self._readers.close_all()

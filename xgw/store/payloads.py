@@ -1,0 +1,310 @@
+"""Large bodies, kept once under the hash of their content.
+
+A JSON request body is kept as a template: its text with each element of `messages` (or `input`)
+and the `tools` array replaced by references. The references of a list form a tree of nodes with
+sixteen entries each, so that a conversation that resends its history shares all but the last
+nodes: N turns cost O(N), not O(N²). A body is always rebuilt to the very same bytes.
+
+Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then hashes of 16 bytes),
+`parts` (the template, zlib over JSON: literal texts, `{"r": hash}`, `{"l": root, "s": separator}`,
+and `{"e": hash}` for each element of a list that is spaced unevenly).
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import orjson
+
+from xgw.store.database import Store
+
+FAN_OUT = 16
+SMALL = 200
+KNOWN_LIMIT = 32768
+BATCH = 400
+
+PayloadRow = tuple[str, int, str, bytes]
+
+_top = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A body's hash and size, the rows that it still needs, and the hashes of its elements."""
+
+    hash: str
+    size: int
+    rows: tuple[PayloadRow, ...]
+    elements: tuple[bytes, ...] = ()
+
+
+class Shelf:
+    """Prepares rows for bodies and remembers which hashes are surely in the store.
+
+    Hashes become known by `committed`, never before, so that a unit that was rolled back cannot
+    leave a reference to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._before: set[str] = set()
+
+    def knows(self, key: str) -> bool:
+        """Whether the store has this hash for sure."""
+        return key in self._known or key in self._before
+
+    def committed(self, rows: Iterable[PayloadRow]) -> None:
+        """These rows were committed."""
+        with self._lock:
+            if len(self._known) > KNOWN_LIMIT:
+                self._before, self._known = self._known, set()
+            self._known.update(row[0] for row in rows)
+
+    def clear(self) -> None:
+        """Forget everything: rows may have been deleted."""
+        with self._lock:
+            self._known, self._before = set(), set()
+
+    def whole(self, content: bytes) -> Stored:
+        """A body kept as it is."""
+        key = _hash(content).hex()
+        rows = () if self.knows(key) else (_row(key, content),)
+        return Stored(key, len(content), rows)
+
+    def request(self, body: bytes) -> Stored:
+        """A JSON request body; anything else is kept whole."""
+        template = _template(body)
+        if template is None:
+            return self.whole(body)
+        return self._templated(body, *template)
+
+    def _templated(self, body: bytes, segments: list[Any], elements: list[bytes]) -> Stored:
+        key = _hash(body).hex()
+        hashes = tuple(_hash(element) for element in elements)
+        if self.knows(key):
+            return Stored(key, len(body), (), hashes)
+        rows: list[PayloadRow] = []
+        written: list[Any] = []
+        for segment in segments:
+            if isinstance(segment, bytes):
+                written.append({"r": self._add(rows, segment)})
+            elif isinstance(segment, int):
+                written.append({"e": self._add(rows, elements[segment])})
+            elif isinstance(segment, dict):
+                root = self._add_list(rows, hashes, elements)
+                written.append({"l": root, "s": segment["s"]})
+            else:
+                written.append(segment)
+        text = orjson.dumps(written)
+        rows.append((key, len(body), "parts", zlib.compress(text, 1)))
+        return Stored(key, len(body), tuple(rows), hashes)
+
+    def _add(self, rows: list[PayloadRow], content: bytes) -> str:
+        key = _hash(content).hex()
+        if not self.knows(key):
+            rows.append(_row(key, content))
+        return key
+
+    def _add_list(
+        self, rows: list[PayloadRow], hashes: Sequence[bytes], elements: Sequence[bytes]
+    ) -> str:
+        """Rows of a tree over `hashes`; elements under a node that is known are known too."""
+        level, entries = 0, list(hashes)
+        while True:
+            nodes = [entries[at : at + FAN_OUT] for at in range(0, len(entries), FAN_OUT)] or [[]]
+            above = []
+            for position, node in enumerate(nodes):
+                content = bytes([level]) + b"".join(node)
+                key = _hash(content)
+                above.append(key)
+                if self.knows(key.hex()):
+                    continue
+                rows.append((key.hex(), len(content), "list", content))
+                if level == 0:
+                    for element in elements[position * FAN_OUT : (position + 1) * FAN_OUT]:
+                        self._add(rows, element)
+            if len(above) == 1:
+                return above[0].hex()
+            level, entries = level + 1, above
+
+
+def fold(hashes: Sequence[bytes]) -> bytes:
+    """One hash over a list of element hashes: equal folds are equal histories."""
+    return _hash(b"".join(hashes))
+
+
+def load(store: Store, key: str) -> bytes:
+    """The bytes behind a hash; LookupError if the store does not have them."""
+    return load_many(store, [key])[key]
+
+
+def load_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
+    """Bodies by hash, in a few statements whatever their number; LookupError for a missing one."""
+    wanted = list(dict.fromkeys(keys))
+    with store.reading():
+        rows = _fetch(store, wanted)
+        _fetch_below(store, rows)
+    return {key: _build(rows, key) for key in wanted}
+
+
+def parts(store: Store, key: str) -> list[str]:
+    """The element hashes of a request's messages, in order; [] for a body kept whole."""
+    with store.reading():
+        rows = _fetch(store, [key])
+        _fetch_below(store, rows)
+    codec, content = rows[key]
+    if codec != "parts":
+        return []
+    found: list[str] = []
+    for segment in orjson.loads(content):
+        if isinstance(segment, dict) and "l" in segment:
+            found += _leaves(rows, segment["l"])
+        elif isinstance(segment, dict) and "e" in segment:
+            found.append(segment["e"])
+    return found
+
+
+def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
+    """Size in bytes by hash, of those that the store has."""
+    wanted = list(dict.fromkeys(keys))
+    found: dict[str, int] = {}
+    for at in range(0, len(wanted), BATCH):
+        batch = tuple(wanted[at : at + BATCH])
+        marks = ", ".join("?" * len(batch))
+        found.update(store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch))
+    return found
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def _fetch(store: Store, keys: Sequence[str]) -> dict[str, tuple[str, bytes]]:
+    found: dict[str, tuple[str, bytes]] = {}
+    for at in range(0, len(keys), BATCH):
+        batch = tuple(keys[at : at + BATCH])
+        marks = ", ".join("?" * len(batch))
+        rows = store.sql(f"SELECT hash, codec, data FROM payloads WHERE hash IN ({marks})", batch)
+        for key, codec, content in rows:
+            found[key] = (
+                codec,
+                zlib.decompress(content) if codec in ("zlib", "parts") else content,
+            )
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise LookupError(f"payload {missing[0]} is not in the store")
+    return found
+
+
+def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
+    """Add everything that templates and list nodes refer to, level by level."""
+    level = list(rows)
+    while level:
+        below = {key for parent in level for key in _references(*rows[parent])}
+        level = [key for key in below if key not in rows]
+        rows.update(_fetch(store, level))
+
+
+def _references(codec: str, content: bytes) -> list[str]:
+    if codec == "parts":
+        named = [s for s in orjson.loads(content) if isinstance(s, dict)]
+        return [segment.get("r") or segment.get("e") or segment["l"] for segment in named]
+    return _entries(content) if codec == "list" else []
+
+
+def _entries(node: bytes) -> list[str]:
+    return [node[at : at + 16].hex() for at in range(1, len(node), 16)]
+
+
+def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:
+    node = rows[root][1]
+    if node[0] == 0:
+        return _entries(node)
+    return [leaf for entry in _entries(node) for leaf in _leaves(rows, entry)]
+
+
+def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
+    codec, content = rows[key]
+    if codec != "parts":
+        return content
+    built = []
+    for segment in orjson.loads(content):
+        if isinstance(segment, str):
+            built.append(segment.encode())
+        elif "l" not in segment:
+            built.append(_build(rows, segment.get("r") or segment["e"]))
+        else:
+            leaves = _leaves(rows, segment["l"])
+            built.append(segment["s"].encode().join(_build(rows, leaf) for leaf in leaves))
+    return b"".join(built)
+
+
+# -- taking a request apart --------------------------------------------------------------------
+
+
+def _template(body: bytes) -> tuple[list[Any], list[bytes]] | None:
+    """Segments (text; bytes: a part kept by itself; an element's number; {"s"}: the whole list) and
+    the list's elements. None where the body is no JSON object with such a list.
+    """
+    try:
+        top = _top.decode(body)
+        lists = (bytes(top.get(name, b"")) for name in ("messages", "input"))
+        raw_list = next((text for text in lists if text[:1] == b"["), None)
+        if raw_list is None:
+            return None
+        elements = [bytes(element) for element in _elements.decode(raw_list)]
+        body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not elements:
+        return None
+    at = body.find(raw_list)
+    before, gaps, after = _spacing(raw_list, elements)
+    head, tail = body[:at] + before, after + body[at + len(raw_list) :]
+    tools = bytes(top.get("tools", b""))
+    if len(set(gaps)) <= 1:
+        listed: list[Any] = [{"s": (gaps[0] if gaps else b",").decode()}]
+    else:
+        listed = [0]
+        for number, gap in enumerate(gaps, 1):
+            listed += [gap.decode(), number]
+    return [*_without(head, tools), *listed, *_without(tail, tools)], elements
+
+
+def _without(text: bytes, part: bytes) -> list[Any]:
+    """The text with `part`, if it is worth it and stands there, as a segment of its own."""
+    at = text.find(part) if len(part) > SMALL else -1
+    if at < 0:
+        return [text.decode()]
+    return [text[:at].decode(), part, text[at + len(part) :].decode()]
+
+
+def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[bytes], bytes]:
+    """What stands before the first element, between each two, and after the last."""
+    start = raw_list.find(elements[0])
+    position = start + len(elements[0])
+    gaps: list[bytes] = []
+    for element in elements[1:]:
+        found = raw_list.find(element, position)
+        gaps.append(raw_list[position:found])
+        position = found + len(element)
+    return raw_list[:start], gaps, raw_list[position:]
+
+
+def _hash(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+def _row(key: str, content: bytes) -> PayloadRow:
+    if len(content) >= SMALL:
+        packed = zlib.compress(content, 1)
+        if len(packed) < len(content):
+            return (key, len(content), "zlib", packed)
+    return (key, len(content), "raw", content)

@@ -1,0 +1,15 @@
+"""The JSON API: reading sessions and what is in them, events as they happen, statistics, health."""
+
+from __future__ import annotations
+
+from flask import Blueprint
+
+from xgw.web.api import events, health, requests, sessions, stats, turns
+
+
+def create_api() -> Blueprint:
+    """All routes of the JSON API."""
+    api = Blueprint("api", __name__)
+    for noun in (sessions, turns, requests, events, stats, health):
+        api.register_blueprint(noun.routes)
+    return api

@@ -1,0 +1,109 @@
+"""The edge of the JSON API: what a request asks for, who asks, and how an answer is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from flask import Response, current_app, request
+
+from xgw import errors
+from xgw.queries import filters, pages, payloads
+from xgw.queries.filters import Filters
+from xgw.queries.pages import Page, Slice
+from xgw.web.serialize import NO_BODIES, Json, Payloads, Row
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+    from xgw.web.security import Caller
+
+_PAGE = ("limit", "cursor", "order", "expand")
+
+T = TypeVar("T")
+
+
+def services() -> Services:
+    """What the application runs on."""
+    found: Services = current_app.extensions["xgw"]
+    return found
+
+
+def caller() -> Caller:
+    """Who asks."""
+    found: Caller = request.environ["xgw.caller"]
+    return found
+
+
+def project() -> str | None:
+    """The project that bounds what the caller may read; None for all of them."""
+    asking = caller()
+    return None if asking.sees_all else asking.project_id
+
+
+def found(row: T | None, noun: str, ref: str) -> T:
+    """The row; ApiError 404 if there is none, or none for this caller."""
+    if row is None:
+        raise errors.not_found(f"there is no {noun} {ref[:256]!r}", code=f"{noun}_not_found")
+    return row
+
+
+def asked_page() -> Page:
+    """The page that the query parameters ask for."""
+    return pages.parse(*(request.args.get(name) for name in ("limit", "cursor", "order")))
+
+
+def asked_filters(noun: str, *, without: str | None = None) -> Filters:
+    """The filters of a list that the query parameters ask for; `without` is set by the path."""
+    given = [pair for pair in request.args.items(multi=True) if pair[0] not in _PAGE]
+    if any(name == without for name, _ in given):
+        raise errors.unprocessable(f"{without} is part of the path here", param=without or "")
+    return filters.parse(noun, given)
+
+
+def only(*names: str) -> None:
+    """ApiError 422 for a query parameter that this path does not take."""
+    for name in request.args:
+        if name not in names:
+            raise errors.unprocessable(f"there is no parameter {name[:64]!r} here", param=name[:64])
+
+
+def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Payloads:
+    """How the payload columns of these rows are shown: as bodies if `expand=payloads` says so."""
+    asked = request.args.get("expand")
+    if asked not in (None, "payloads"):
+        raise errors.unprocessable("expand can only be payloads", param="expand")
+    hashes = payloads.hashes_of([dict(row) for row in rows])
+    if not hashes:
+        return NO_BODIES
+    store = services().store
+    sizes = payloads.sizes(store, hashes)
+    if not (asked if expanded is None else expanded):
+        return Payloads(sizes)
+    return Payloads(sizes, payloads.bodies(store, sizes))
+
+
+def answer(value: Any) -> Response:
+    """A JSON answer."""
+    response = Response(orjson.dumps(value), mimetype="application/json")
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def answer_list(page: Slice, show: Callable[[Row], Json]) -> Response:
+    """A page of a list."""
+    return answer(
+        {
+            "object": "list",
+            "data": [show(row) for row in page.rows],
+            "has_more": page.has_more,
+            "next_cursor": page.next_cursor,
+        }
+    )
+
+
+def answer_text(text: str) -> Response:
+    """Plain text."""
+    response = Response(text, mimetype="text/plain")
+    response.headers["Cache-Control"] = "no-store"
+    return response

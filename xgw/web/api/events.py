@@ -1,0 +1,91 @@
+"""Events as they happen, as server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+import orjson
+from flask import Blueprint, Response, request
+
+from xgw import errors
+from xgw.events import TYPES, Envelope
+from xgw.queries import events
+from xgw.web.api import edge, sessions
+from xgw.web.api.feed import Feed, Watch
+
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+MAX_SEQ = (1 << 63) - 1
+
+
+routes = Blueprint("events", __name__)
+
+
+@routes.get("/events")
+def stream_events() -> Response:
+    """GET /events"""
+    return _stream(None)
+
+
+@routes.get("/sessions/<ref>/events")
+def stream_session_events(ref: str) -> Response:
+    """GET /sessions/{id or key}/events"""
+    return _stream(sessions.find(ref)["id"])
+
+
+def _stream(session_id: str | None) -> Response:
+    running = edge.services()
+    newest = max(running.hub.newest, events.newest(running.store))
+    watch = Watch(edge.project(), session_id, _types(), _cursor(newest))
+    if request.method == "HEAD":
+        return Response(mimetype="text/event-stream", headers=HEADERS)
+    feed = Feed(running.store, running.hub, running.recorder.live, watch)
+    frames = _frames(feed, newest, running.config.config.server.heartbeat_seconds)
+    running.watchers.take()
+    response = Response(frames, mimetype="text/event-stream", headers=HEADERS)
+    response.call_on_close(running.watchers.leave)
+    return response
+
+
+def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes]:
+    """An id without an event comes first: a reader that got nothing else resumes from there."""
+    start = feed.watch.after
+    yield b": connected\nid: %d\n\n" % (newest if start is None else start)
+    for batch in feed.batches(heartbeat_seconds):
+        yield b"".join(map(_frame, batch)) if batch else b": waiting\n\n"
+
+
+def _frame(envelope: Envelope) -> bytes:
+    id = b"" if envelope.seq is None else b"id: %d\n" % envelope.seq
+    name, body = envelope.type.encode(), orjson.dumps(envelope.to_json())
+    return b"%bevent: %b\ndata: %b\n\n" % (id, name, body)
+
+
+def _cursor(newest: int) -> int | None:
+    """The `seq` to go on after; None is from now on. ApiError 409 if it has not been yet."""
+    name = "Last-Event-ID" if request.headers.get("Last-Event-ID") else "after"
+    text = request.headers.get("Last-Event-ID") or request.args.get("after")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_SEQ:
+        raise errors.unprocessable(f"{name} must be the seq of an event, or 0", param=name)
+    if int(text) > newest:
+        message = f"{name} {text} is ahead of the newest event {newest}"
+        raise errors.conflict(message, code="cursor_ahead")
+    return int(text)
+
+
+def _types() -> frozenset[str] | None:
+    """The types that `types` names, with `*` for any letters; None is all of them."""
+    text = request.args.get("types")
+    if text is None:
+        return None
+    wanted: set[str] = set()
+    for pattern in text.split(","):
+        named = {type for type in TYPES if fnmatchcase(type, pattern.strip())}
+        if not named:
+            raise errors.unprocessable(
+                f"types: {pattern.strip()[:64]!r} is no type of event", param="types"
+            )
+        wanted |= named
+    return frozenset(wanted)

@@ -1,0 +1,50 @@
+"""Turns, runs and steps."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response
+
+from xgw.queries import runs, steps, turns
+from xgw.web import serialize
+from xgw.web.api import edge
+
+routes = Blueprint("turns", __name__)
+
+
+@routes.get("/turns")
+def list_turns() -> Response:
+    """GET /turns"""
+    wanted, page = edge.asked_filters("turns"), edge.asked_page()
+    found = turns.list_turns(edge.services().store, wanted, page, edge.project())
+    shown = edge.show_payloads(found.rows)
+    return edge.answer_list(found, lambda row: serialize.turn(row, shown))
+
+
+@routes.get("/turns/<id>")
+def get_turn(id: str) -> Response:
+    """GET /turns/{id}: with its runs and their steps"""
+    edge.only("expand")
+    row = turns.find_turn_with_runs(edge.services().store, id, edge.project())
+    turn = edge.found(row, "turn", id)
+    return edge.answer(serialize.turn(turn, edge.show_payloads([turn])))
+
+
+@routes.get("/runs/<id>")
+def get_run(id: str) -> Response:
+    """GET /runs/{id}: with its steps"""
+    edge.only("expand")
+    row = runs.find_run(edge.services().store, id, edge.project())
+    run = edge.found(row, "run", id)
+    return edge.answer(serialize.run(run, edge.show_payloads([run])))
+
+
+@routes.get("/steps/<id>")
+def get_step(id: str) -> Response:
+    """GET /steps/{id}: with bodies, and what changed since the session's previous call"""
+    edge.only("expand")
+    store = edge.services().store
+    step = edge.found(steps.find_step(store, id, edge.project()), "step", id)
+    shown = serialize.step(step, edge.show_payloads([step], expanded=True))
+    changes = steps.find_changes(store, step)
+    shown["changes"] = None if changes is None else serialize.changes(changes)
+    return edge.answer(shown)

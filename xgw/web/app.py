@@ -1,0 +1,137 @@
+"""The application: assembles the parts, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flask import Flask
+
+from xgw.accounting.prices import PriceBook
+from xgw.accounting.tokens import TokenCounter
+from xgw.config import Config, Loaded, Provider
+from xgw.exchange.calls import Calls
+from xgw.exchange.headers import credential
+from xgw.exchange.means import Means
+from xgw.exchange.routing import Catalog, Router
+from xgw.gateway.forwarding import Gateway
+from xgw.gateway.refusals import Refusals
+from xgw.gateway.state import Sessions
+from xgw.gateway.waiting import Waiting
+from xgw.hub import Hub
+from xgw.masking import Masker
+from xgw.providers.demo import DemoServer
+from xgw.providers.transport import Transport
+from xgw.queries import events
+from xgw.recording.recorder import Recorder
+from xgw.recording.recovery import Recovery, wait_for
+from xgw.store.database import Store
+from xgw.store.payloads import Shelf
+from xgw.store.writer import Writer
+from xgw.web.api import create_api
+from xgw.web.limits import Places
+from xgw.web.refusals import register_errors
+from xgw.web.security import Guard, Keyring
+from xgw.web.v1 import OpenAI
+
+if TYPE_CHECKING:
+    from xgw.events import Envelope
+
+RECOVERY_SECONDS = 5.0
+# The first estimate is wanted with the first request; without it requests are served all the same.
+VOCABULARY_SECONDS = 5.0
+FOLLOWED = 100_000
+
+
+class Services:
+    """Everything that lives behind the application in the serving process."""
+
+    def __init__(self, loaded: Loaded, store: Store) -> None:
+        self.config = loaded
+        self.store = store
+        self.masker = Masker(loaded.config.secrets())
+        self.prices = PriceBook(loaded.config.prices)
+        self.counter = TokenCounter()
+        self.transport = Transport()
+        self.hub = Hub(self._read_events, events.newest(store))
+        self.writer = Writer(store, self._published)
+        self.recorder = Recorder(self.writer, self.hub, Shelf())
+        self.recovery = Recovery(store, self.writer)
+        self.calls = Calls(loaded.config.server.max_calls)
+        self.watchers = Places(loaded.config.server.max_watchers, "watchers")
+        self.keyring = Keyring(loaded.config)
+        self.sessions = Sessions(store)
+        self.waiting = Waiting(
+            store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
+        )
+        self._demo = DemoServer()
+        self.gateway: Gateway
+        self.router: Router
+        self.refusals: Refusals
+
+    def start(self) -> None:
+        """Start the threads: from here on requests can be served."""
+        config = self._with_demo(self.config.config)
+        catalog = Catalog(self.transport, credential)
+        means = Means(config, self.transport, self.recorder, self.masker, self.prices, self.counter)
+        self.router = Router(config, catalog)
+        self.gateway = Gateway(means, self.router, self.calls, self.sessions)
+        self.refusals = Refusals(means)
+        self.writer.start()
+        self.recorder.start()
+        self.counter.start()
+        self.prices.start()
+        self.counter.wait(VOCABULARY_SECONDS)
+        wait_for(self.recovery.reconcile(), RECOVERY_SECONDS)
+        self.recovery.start()
+        self.waiting.start()
+
+    def drain(self, seconds: float) -> None:
+        """Let calls under way end, in `seconds` at most, then end them."""
+        if not self.calls.drain(seconds):
+            self.calls.cancel_all()
+            self.calls.drain(2.0)
+        self.hub.close()
+
+    def stop(self) -> None:
+        """Write what is left and stop the threads."""
+        self.hub.close()
+        for part in (self.waiting, self.recovery, self.recorder):
+            part.stop()
+        self.writer.stop()
+        self.transport.close()
+        self._demo.stop()
+        self.store.close()
+
+    def _with_demo(self, config: Config) -> Config:
+        """The demo provider gets the address of its server, which starts now."""
+        if not any(provider.kind == "demo" for provider in config.providers):
+            return config
+        url = self._demo.start()
+        return config.model_copy(
+            update={"providers": tuple(_at(provider, url) for provider in config.providers)}
+        )
+
+    def _published(self, envelopes: Sequence[Envelope]) -> None:
+        self.recorder.published(envelopes)
+
+    def _read_events(self, after: int, upto: int) -> list[Envelope]:
+        """Events that another process committed."""
+        found = events.list_events(self.store, after, limit=min(upto - after, FOLLOWED))
+        return [envelope for envelope in found if (envelope.seq or 0) <= upto]
+
+
+def create_app(loaded: Loaded, store: Store) -> Flask:
+    """The application; `app.extensions["xgw"]` is its Services, to be started by the server."""
+    app = Flask("xgw", static_folder=None)
+    services = Services(loaded, store)
+    app.extensions["xgw"] = services
+    register_errors(app)
+    app.register_blueprint(create_api())
+    surface = OpenAI(app.wsgi_app, services)
+    app.wsgi_app = Guard(surface, loaded.config, services.keyring)  # type: ignore[method-assign]
+    return app
+
+
+def _at(provider: Provider, url: str) -> Provider:
+    return provider.model_copy(update={"base_url": url}) if provider.kind == "demo" else provider

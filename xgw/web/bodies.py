@@ -1,0 +1,126 @@
+"""Request bodies: read once, whole, within limits."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from xgw.errors import ApiError, bad_request, too_large
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+BODY_SILENCE_SECONDS = 30.0
+"""A body may come slowly, but not stand still for longer."""
+
+MAX_JSON_DEPTH = 200
+_STEP = 1 << 20
+_JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.I)
+
+
+class BrokenBody(Exception):
+    """The body cannot be read to its end; the text can be shown to the client."""
+
+
+def has_body(environ: WSGIEnvironment) -> bool:
+    """Whether the request announces a body."""
+    return "HTTP_TRANSFER_ENCODING" in environ or environ.get("CONTENT_LENGTH", "0") not in (
+        "",
+        "0",
+    )
+
+
+def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
+    """The whole body, its chunks joined; b"" if the request has none.
+
+    ApiError: 413 over `limit` bytes (at once where the length is announced), 408 after 30 s of
+    silence, 400 if it ends early or is not validly chunked, 415 if it is compressed.
+    """
+    if not has_body(environ):
+        return b""
+    coding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise unsupported_media_type("compressed request bodies are not accepted")
+    announced = _announced(environ)
+    if announced is not None and announced > limit:
+        raise _over(limit)
+    body = _read(environ["wsgi.input"], announced, limit)
+    if len(body) > limit:
+        raise _over(limit)
+    if announced is not None and len(body) < announced:
+        raise bad_request("the request's body ended before it was complete")
+    return body
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON text: strict (no NaN), nested at most 200 deep; else ApiError 400."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+    # Counting is cheap and almost always enough: depth needs brackets.
+    if body.count(b"{") + body.count(b"[") > MAX_JSON_DEPTH and _depth(value) > MAX_JSON_DEPTH:
+        message = f"the body's JSON is nested deeper than {MAX_JSON_DEPTH} levels"
+        raise bad_request(message, code="json_too_deep")
+    return value
+
+
+def read_json(environ: WSGIEnvironment, limit: int) -> Any:
+    """The JSON value of the body, None if there is no body. ApiError as `read_body` has it."""
+    body = read_body(environ, limit)
+    return parse_json(body) if body else None
+
+
+def check_json_type(environ: WSGIEnvironment) -> None:
+    """ApiError 415 for a body that does not say it is JSON: a form needs no one's permission."""
+    if has_body(environ) and not _JSON_TYPE.fullmatch(environ.get("CONTENT_TYPE", "").strip()):
+        raise unsupported_media_type("the body must be JSON: Content-Type: application/json")
+
+
+def unsupported_media_type(message: str) -> ApiError:
+    """415: the body is of a kind that is not taken here."""
+    return ApiError(415, "invalid_request_error", message, code="unsupported_media_type")
+
+
+def _announced(environ: WSGIEnvironment) -> int | None:
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        return None
+    length = environ["CONTENT_LENGTH"]
+    if not (length.isascii() and length.isdigit()) or len(length) > 18:
+        raise bad_request("Content-Length is not a length")
+    return int(length)
+
+
+def _read(stream: Any, announced: int | None, limit: int) -> bytes:
+    """At most one byte more than the limit."""
+    blocks: list[bytes] = []
+    left = limit + 1 if announced is None else announced
+    try:
+        while left > 0 and (block := stream.read(min(left, _STEP))):
+            blocks.append(block)
+            left -= len(block)
+    except TimeoutError:
+        message = f"nothing of the request's body came for {BODY_SILENCE_SECONDS:.0f} s"
+        raise ApiError(408, "invalid_request_error", message, code="request_timeout") from None
+    except (BrokenBody, OSError) as error:
+        raise bad_request(_words(error)) from None
+    return b"".join(blocks)
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, BrokenBody) else "the request's body cannot be read"
+
+
+def _over(limit: int) -> ApiError:
+    return too_large(f"the request's body is over the limit of {limit} bytes (max_body_bytes)")
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects stand in one another."""
+    depth, level = 0, [value]
+    while level := [v for v in level if isinstance(v, dict | list)]:
+        depth += 1
+        level = [child for v in level for child in (v.values() if isinstance(v, dict) else v)]
+    return depth

@@ -1,0 +1,178 @@
+"""Each noun as JSON, once: its columns by name plus `object`, nested objects where they help.
+
+Times are RFC 3339 in UTC. Null means unknown, never 0.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xgw import clock
+from xgw.queries.stats import Stats
+from xgw.queries.steps import Changes
+
+Row = Mapping[str, Any]
+Json = dict[str, Any]
+
+SESSION_TOTALS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "cost_usd",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """How payload columns are shown: as hash and size, or as the body where it is there."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    bodies: Mapping[str, Any] = field(default_factory=dict)
+
+    def show(self, key: str | None) -> Any:
+        """One payload column's value."""
+        if key is None:
+            return None
+        if key in self.bodies:
+            return self.bodies[key]
+        return {"hash": key, "size": self.sizes.get(key)}
+
+
+NO_BODIES = Payloads()
+
+
+def session(row: Row, window: int | None) -> Json:
+    """A session; `window` is how many tokens the model of its last call takes."""
+    shown = _columns("session", row)
+    for name in SESSION_TOTALS:
+        del shown[name]
+    del shown["context_tokens"]
+    shown["usage"] = {name: row[name] for name in SESSION_TOTALS}
+    shown["context"] = _context(row, window)
+    shown["budget"] = _budget(row)
+    return shown
+
+
+def tools(offered: Iterable[Any]) -> list[Json]:
+    """The tools of a request in the one shape; `approval` is null for tools that are a client's."""
+    return [_tool(tool) for tool in offered if isinstance(tool, dict)]
+
+
+def turn(row: Row, payloads: Payloads = NO_BODIES) -> Json:
+    """A turn, with `runs` where the row has them."""
+    shown = _with_error("turn", row)
+    shown["completed_at"] = shown["ended_at"]
+    for name in ("input_payload", "config_snapshot"):
+        shown[name] = payloads.show(row[name])
+    if "runs" in row:
+        shown["runs"] = [run(inner, payloads) for inner in row["runs"]]
+    return shown
+
+
+def run(row: Row, payloads: Payloads = NO_BODIES) -> Json:
+    """A run, with `steps` where the row has them."""
+    shown = _with_error("run", row)
+    if "steps" in row:
+        shown["steps"] = [step(inner, payloads) for inner in row["steps"]]
+    return shown
+
+
+def step(row: Row, payloads: Payloads = NO_BODIES) -> Json:
+    """A step."""
+    shown = _with_error("step", row)
+    for name in ("input_payload", "output_payload"):
+        shown[name] = payloads.show(row[name])
+    return shown
+
+
+def changes(found: Changes) -> Json:
+    """What a model call sent compared with the one before it; all numbers are indexes."""
+    return {
+        "previous_step_id": found.previous_step_id,
+        "common_prefix": found.common_prefix,
+        "added": list(found.added),
+        "changed": [{"previous_index": old, "index": new} for old, new in found.changed],
+        "dropped": list(found.dropped),
+    }
+
+
+def message(row: Row) -> Json:
+    """A message."""
+    return _columns("message", row)
+
+
+def request(row: Row, payloads: Payloads = NO_BODIES) -> Json:
+    """A request log; lists leave `frames` out."""
+    shown = _with_error("request", row)
+    for name in ("request_payload", "response_body"):
+        shown[name] = payloads.show(row[name])
+    for name in ("stream", "truncated"):
+        shown[name] = None if row[name] is None else bool(row[name])
+    return shown
+
+
+def stats(found: Stats) -> Json:
+    """Statistics: sums in all, and by day, model, provider or agent."""
+    return {
+        "object": "stats",
+        "group": found.group,
+        "totals": found.totals,
+        "data": found.rows,
+    }
+
+
+def _columns(noun: str, row: Row) -> Json:
+    shown: Json = {"object": noun}
+    for name, value in row.items():
+        is_time = isinstance(value, datetime.datetime)
+        shown[name] = clock.to_rfc3339(value) if is_time else value
+    return shown
+
+
+def _with_error(noun: str, row: Row) -> Json:
+    shown = _columns(noun, row)
+    kind, text = row["error_type"], row["error_message"]
+    shown["error"] = None if kind is None and text is None else {"type": kind, "message": text}
+    return shown
+
+
+def _context(row: Row, window: int | None) -> Json:
+    used = row["context_tokens"]
+    known = used is not None and window is not None
+    return {
+        "window": window,
+        "used": used,
+        "remaining": max(0, window - used) if known else None,
+        "percent": round(100 * used / window, 1) if known and window else None,
+        "source": None if used is None else row["usage_source"],
+    }
+
+
+def _budget(row: Row) -> Json:
+    limits = row["budget"] or {}
+    return {
+        "tokens": _left(limits.get("tokens"), row["total_tokens"]),
+        "cost_usd": _left(limits.get("cost_usd"), row["cost_usd"]),
+    }
+
+
+def _left(limit: float | None, used: float | None) -> Json:
+    remaining = None if limit is None else max(0, limit - (used or 0))
+    return {"limit": limit, "used": used, "remaining": remaining}
+
+
+def _tool(tool: Json) -> Json:
+    """Chat Completions nests a function; Responses and Messages have its fields at the top."""
+    nested = tool.get("function")
+    function: Json = nested if isinstance(nested, dict) else tool
+    return {
+        "name": function.get("name") or tool.get("type"),
+        "description": function.get("description"),
+        "parameters": function.get("parameters", function.get("input_schema")),
+        "approval": None,
+    }

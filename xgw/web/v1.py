@@ -1,0 +1,254 @@
+"""The OpenAI-compatible surface: `/v1/…` and `/s/{session_key}/v1/…`.
+
+It stands in front of Flask as a WSGI application of its own: these are the hot paths.
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from xgw.errors import ApiError, internal, not_found
+from xgw.exchange.headers import Headers
+from xgw.gateway.forwarding import Ask, Reply
+from xgw.gateway.refusals import Refused
+from xgw.web.bodies import read_body
+from xgw.web.refusals import answer, log
+from xgw.web.security import Caller, is_websocket, no_websocket_here
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from xgw.exchange.order import Endpoint
+    from xgw.web.app import Services
+
+ENDPOINTS: dict[str, Endpoint] = {
+    "/v1/chat/completions": "chat.completions",
+    "/v1/embeddings": "embeddings",
+}
+WRITE_BYTES = 65536
+READER_SECONDS = 60.0
+
+
+class OpenAI:
+    """WSGI application for `/v1`; every other path goes to `rest`."""
+
+    def __init__(self, rest: WSGIApplication, services: Services) -> None:
+        self._rest = rest
+        self._services = services
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path, url_key = _route(environ)
+        if path is None:
+            return self._rest(environ, start_response)
+        try:
+            return self._serve(environ, start_response, path, url_key)
+        except ApiError as error:
+            return answer(error, environ, start_response)
+        except Exception as error:  # noqa: BLE001 - the HTTP edge: a fault of ours is one plain answer
+            log.error("%s %s failed", environ["REQUEST_METHOD"], path, exc_info=error)
+            return answer(internal(), environ, start_response)
+
+    def _serve(
+        self,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+        path: str,
+        url_key: str | None,
+    ) -> Iterable[bytes]:
+        method = environ["REQUEST_METHOD"]
+        if is_websocket(environ):
+            raise no_websocket_here()
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is not None:
+            _allow(method, ("POST",), path)
+            return self._call(environ, start_response, endpoint, url_key)
+        if path == "/v1/models" or path.startswith("/v1/models/"):
+            _allow(method, ("GET", "HEAD"), path)
+            return _send_json(
+                environ, start_response, self._models(path.removeprefix("/v1/models").lstrip("/"))
+            )
+        raise not_found(f"there is nothing at {path[:256]}", code="unknown_url")
+
+    def _models(self, model_id: str) -> dict[str, Any]:
+        models = self._services.router.models()
+        if not model_id:
+            return {"object": "list", "data": models}
+        found = next((model for model in models if model["id"] == model_id), None)
+        if found is None:
+            raise not_found(
+                f"The model `{model_id[:200]}` does not exist here.",
+                code="model_not_found",
+                param="model",
+            )
+        return found
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+        endpoint: Endpoint,
+        url_key: str | None,
+    ) -> Iterable[bytes]:
+        calls = self._services.calls
+        calls.enter()
+        try:
+            reply = self._reply(environ, endpoint, url_key)
+        except BaseException:
+            calls.leave()
+            raise
+        if reply.stream is None:
+            calls.leave()
+            return _send(environ, start_response, reply)
+        _patient(environ)
+        start_response(_status(reply.status), reply.headers)
+        return _Streaming(reply.stream, calls.leave)
+
+    def _reply(self, environ: WSGIEnvironment, endpoint: Endpoint, url_key: str | None) -> Reply:
+        caller: Caller | None = environ.get("xgw.caller")
+        project = caller.project_id if caller else "default"
+        client = _client(environ, caller)
+        body = b""
+        try:
+            refusal: ApiError | None = environ.get("xgw.refused")
+            body = read_body(environ, self._services.config.config.server.max_body_bytes)
+            if refusal is not None:
+                raise refusal
+            return self._services.gateway.answer(
+                Ask(
+                    endpoint=endpoint,
+                    body=body,
+                    headers=_headers(environ),
+                    query=environ.get("QUERY_STRING", ""),
+                    url_key=url_key,
+                    project_id=project,
+                    org_id=caller.org_id if caller else None,
+                    api_key_id=caller.api_key_id if caller else None,
+                    client=client,
+                    sock=environ.get("gunicorn.socket") or environ.get("werkzeug.socket"),
+                )
+            )
+        except ApiError as error:
+            if any(name == "X-Turn-Id" for name, _ in error.headers):
+                raise
+            named = self._services.refusals.record(Refused(endpoint, body, project, client), error)
+            error.headers = (*error.headers, *named)
+            raise
+
+
+class _Streaming:
+    """A stream's bytes in writes of bounded size; `leave` is called once, however it ends."""
+
+    def __init__(self, stream: Iterator[bytes], leave: Callable[[], None]) -> None:
+        self._stream = stream
+        self._leave: Callable[[], None] | None = leave
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._stream:
+            if len(block) <= WRITE_BYTES:
+                yield block
+                continue
+            for at in range(0, len(block), WRITE_BYTES):
+                yield block[at : at + WRITE_BYTES]
+
+    def close(self) -> None:
+        """Called by the server at the end, also when the client has gone."""
+        close = getattr(self._stream, "close", None)
+        try:
+            if close is not None:
+                close()
+        finally:
+            if self._leave is not None:
+                leave, self._leave = self._leave, None
+                leave()
+
+
+def _route(environ: WSGIEnvironment) -> tuple[str | None, str | None]:
+    """(path under /v1, session key of the base URL); (None, None) for other surfaces.
+
+    The key is taken from the path as it was sent, so that it may hold an encoded slash.
+    """
+    path: str = environ.get("PATH_INFO", "")
+    if path.startswith("/v1/") or path == "/v1":
+        return path, None
+    if not path.startswith("/s/"):
+        return None, None
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI") or path
+    raw = raw.partition("?")[0]
+    if "://" in raw:
+        raw = "/" + raw.partition("://")[2].partition("/")[2]
+    key, _, rest = raw.removeprefix("/s/").partition("/")
+    if not key or not (rest == "v1" or rest.startswith("v1/")):
+        return None, None
+    return f"/{_decoded(rest)}", _decoded(key)
+
+
+def _decoded(text: str) -> str:
+    return unquote_to_bytes(text.encode("latin-1", "replace")).decode("utf-8", "replace")
+
+
+def _allow(method: str, allowed: tuple[str, ...], path: str) -> None:
+    if method not in allowed:
+        raise ApiError(
+            405,
+            "invalid_request_error",
+            f"{method} is not possible at {path[:256]}",
+            code="method_not_allowed",
+            headers=(("Allow", ", ".join(allowed)),),
+        )
+
+
+def _headers(environ: WSGIEnvironment) -> Headers:
+    """The request's headers, names in lower case."""
+    found = [
+        (name[5:].replace("_", "-").lower(), value)
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    if environ.get("CONTENT_TYPE"):
+        found.append(("content-type", environ["CONTENT_TYPE"]))
+    return tuple(found)
+
+
+def _client(environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
+    return {
+        "user_agent": environ.get("HTTP_USER_AGENT"),
+        "address": environ.get("REMOTE_ADDR"),
+        "key": caller.alias if caller else None,
+    }
+
+
+def _patient(environ: WSGIEnvironment) -> None:
+    """A client that takes nothing for 60 s is cut; until then it slows the upstream."""
+    sock = environ.get("gunicorn.socket") or environ.get("werkzeug.socket")
+    if sock is not None:
+        sock.settimeout(READER_SECONDS)
+
+
+def _status(code: int) -> str:
+    try:
+        return f"{code} {http.HTTPStatus(code).phrase}"
+    except ValueError:
+        return f"{code} Status"
+
+
+def _send(environ: WSGIEnvironment, start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
+    headers = [*reply.headers, ("Content-Length", str(len(reply.body)))]
+    start_response(_status(reply.status), headers)
+    return [reply.body]
+
+
+def _send_json(
+    environ: WSGIEnvironment, start_response: StartResponse, value: dict[str, Any]
+) -> Iterable[bytes]:
+    body = orjson.dumps(value)
+    start_response(
+        "200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    )
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
