@@ -108,7 +108,9 @@ class Application:
         raise RuntimeError("a fault of the application")
 
     def page_large(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        """16 MiB; says on stderr when it is through with it."""
+        """16 MiB; says on stderr when it is through with it. `?seconds` is its own patience."""
+        if environ["QUERY_STRING"]:
+            environ["gunicorn.socket"].settimeout(float(environ["QUERY_STRING"]))
         start("200 OK", [("Content-Type", "text/plain")])
         try:
             yield from (b"x" * 4_194_304 for _ in range(4))

@@ -343,23 +343,34 @@ class Saying:
         )
 
 
-def heard(
-    frames: Iterator[dict[str, Any]], step: str, hearing: threading.Event | None = None
-) -> str:
-    """What a client pieces together of a step's text until the step completes."""
-    text = ""
-    for envelope in frames:
-        if envelope["step_id"] != step:
-            continue
-        if envelope["type"] == "step.completed":
-            return text
-        if envelope["type"] == "step.delta":
-            payload = envelope["payload"]
-            text = payload["text"] if payload.get("replace") else text + payload["text"]
-            assert len(text) == payload["text_length"]
-            if hearing is not None:
-                hearing.set()
-    raise AssertionError("the stream ended")
+class Listener:
+    """Pieces a step's text together, as a client does."""
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+        self._changed = threading.Condition()
+        self.text = ""
+
+    def listen(self, envelopes: Iterator[dict[str, Any]]) -> str:
+        """What it has heard when the step completes."""
+        for envelope in envelopes:
+            if envelope["step_id"] == self._step and envelope["type"] == "step.completed":
+                return self.text
+            if envelope["step_id"] == self._step and envelope["type"] == "step.delta":
+                self._hear(envelope["payload"])
+        raise AssertionError("the stream ended")
+
+    def wait(self, text: str) -> bool:
+        """Until it has heard this text."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.text == text, timeout=30)
+
+    def _hear(self, payload: dict[str, Any]) -> None:
+        with self._changed:
+            begun = "" if payload.get("replace") else self.text
+            self.text = begun + payload["text"]
+            assert len(self.text) == payload["text_length"]
+            self._changed.notify()
 
 
 def envelopes_of(watcher: Watcher) -> Iterator[dict[str, Any]]:
@@ -401,27 +412,27 @@ def test_a_step_that_is_over_sends_no_text_after_its_end(server: ApiServer) -> N
 
 def test_every_late_joiner_hears_every_word_once(server: ApiServer) -> None:
     saying = Saying(server)
-    hearing = [threading.Event() for _ in range(8)]
+    listeners = [Listener(saying.id) for _ in range(8)]
     texts: dict[int, str] = {}
 
     def listen(number: int) -> None:
         path = "/events?after=0" if number % 2 else "/events"
         with Watcher(server, path) as watcher:
-            texts[number] = heard(envelopes_of(watcher), saying.id, hearing[number])
+            texts[number] = listeners[number].listen(envelopes_of(watcher))
 
     threads = [threading.Thread(target=listen, args=(number,)) for number in range(8)]
     spoken = 0
-    for thread, event in zip(threads, hearing, strict=True):
+    for thread, listener in zip(threads, listeners, strict=True):
         thread.start()
-        while not event.is_set() and spoken < 100_000:
+        while not listener.text and spoken < 100_000:
             saying.say(f"{spoken} ")
             spoken += 1
-    saying.say("end")
+    whole = "".join(f"{n} " for n in range(spoken))
+    assert all(listener.wait(whole) for listener in listeners)
     saying.end()
     for thread in threads:
         thread.join(60)
-    assert texts == dict.fromkeys(range(8), saying.step.text())
-    assert saying.step.text() == "".join(f"{n} " for n in range(spoken)) + "end"
+    assert texts == dict.fromkeys(range(8), whole)
 
 
 # -- the seam between what is read and what is told ----------------------------------------------
@@ -504,9 +515,13 @@ def test_a_slow_watcher_that_lost_live_frames_gets_the_whole_text(server: ApiSer
     envelopes = (envelope.to_json() for batch in batches for envelope in batch)
     started = next(envelopes)
     assert started["type"] == "step.started"
-    saying.say("end")
-    ending = threading.Thread(target=saying.end)
+    listener = Listener(saying.id)
+
+    def end() -> None:
+        assert listener.wait(saying.step.text())
+        saying.end()
+
+    ending = threading.Thread(target=end)
     ending.start()
-    assert heard(envelopes, saying.id) == saying.step.text()
+    assert listener.listen(envelopes) == "".join(f"{n} " for n in range(2000))
     ending.join()
-    assert saying.step.text().endswith("1999 end")

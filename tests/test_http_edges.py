@@ -504,9 +504,10 @@ def test_a_body_that_stands_still(impatient: ServerProcess, sent: bytes) -> None
         assert client.is_closed()
 
 
-def test_a_client_that_reads_nothing_is_cut(impatient: ServerProcess) -> None:
+@pytest.mark.parametrize("path", ["/large", "/large?0.2"])
+def test_a_client_that_reads_nothing_is_cut(impatient: ServerProcess, path: str) -> None:
     with Client(impatient) as client:
-        client.send(f"GET /large HTTP/1.1\r\n{HEADERS}\r\n")
+        client.send(f"GET {path} HTTP/1.1\r\n{HEADERS}\r\n")
         impatient.stderr.wait_for("large ended")
         assert len(client.rest()) < 16_777_216
     assert "Traceback" not in impatient.stderr.text

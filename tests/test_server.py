@@ -438,7 +438,7 @@ class Terminal(io.StringIO):
         if self._left == 0:
             raise BrokenPipeError
         written = super().write(text)
-        if text.endswith("\n"):
+        for _ in range(text.count("\n")):
             self._left = None if self._left is None else self._left - 1
             self._lines.release()
         return written
@@ -466,7 +466,9 @@ def test_printing_ends_with_whoever_reads_it() -> None:
     hub, terminal = Hub(), Terminal(closes_after=1)
     TurnPrinter(hub, terminal).start()
     eventually(lambda: hub.watched)
-    hub.publish([envelope(1), envelope(2)])
+    hub.publish([envelope(1)])
+    terminal.wait_for_line()
+    hub.publish([envelope(2)])
     eventually(lambda: not hub.watched)
     assert len(terminal.getvalue().splitlines()) == 1
 

@@ -9,6 +9,7 @@ from typing import Any
 from xgw import clock
 
 TEXT_LIMIT = 4096
+SURELY_SHORT = TEXT_LIMIT // 4  # characters, whatever they are
 
 _TURN = (
     "`turn_id`, `session_id`, `task_id`, `turn_index`, `user_input`, `started_at`, `completed_at`"
@@ -95,6 +96,14 @@ class Envelope:
 
 def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload with every text cut at 4 KiB; `truncated` says that one was."""
+    for value in payload.values():
+        if isinstance(value, str):
+            if len(value) > SURELY_SHORT:
+                break
+        elif value and isinstance(value, dict | list):
+            break
+    else:
+        return payload  # nothing long in it: by far the most
     cut = {key: _cut(value) for key, value in payload.items()}
     if any(cut[key] is not value for key, value in payload.items()):
         cut["truncated"] = True
@@ -104,7 +113,7 @@ def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
 def _cut(value: Any) -> Any:
     """The very same object where nothing had to go."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_LIMIT // 4 else _cut_text(value)
+        return value if len(value) <= SURELY_SHORT else _cut_text(value)
     if isinstance(value, dict):
         inner = {key: _cut(entry) for key, entry in value.items()}
         return value if all(inner[key] is entry for key, entry in value.items()) else inner

@@ -73,12 +73,18 @@ class ClientSocket(socket.socket):
                 view = view[self.send(view, flags | _DONT_WAIT) :]
             except BlockingIOError:
                 if not self._ready(select.POLLOUT, WRITE_SECONDS):
-                    raise BrokenPipeError(errno.EPIPE, "the client reads nothing") from None
+                    raise _reads_nothing() from None
+            except TimeoutError:  # the application has set a limit of its own
+                raise _reads_nothing() from None
 
     def _ready(self, events: int, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self, events)
         return bool(poll.poll(seconds * 1000))
+
+
+def _reads_nothing() -> BrokenPipeError:
+    return BrokenPipeError(errno.EPIPE, "the client reads nothing")
 
 
 class Unreader(SocketUnreader):  # type: ignore[misc]
@@ -238,6 +244,7 @@ class Connection(TConn):  # type: ignore[misc]
         """Let the client read the answer: what it still sends must not reset the connection."""
         request = self.parser.mesg
         with contextlib.suppress(OSError):
+            self.sock.settimeout(None)
             self.sock.shutdown(socket.SHUT_WR)
             if request is None or not request.was_read or _upgrades(request):
                 self._linger()

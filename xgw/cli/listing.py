@@ -75,7 +75,7 @@ def sessions(
         if as_json:
             write_json(_page(found, _session_json(loaded)))
             return
-        write(_sessions_table(stdout(), store, found.rows))
+        write(_sessions_table(stdout(), store, found.rows, reading.demos(loaded.config)))
         _explain(loaded, found, wanted, limit, "session")
 
 
@@ -127,7 +127,7 @@ def requests(
         if as_json:
             write_json(_page(found, _request_json(store, found)))
             return
-        write(_requests_table(stdout(), found.rows))
+        write(_requests_table(stdout(), found.rows, reading.demos(loaded.config)))
         _explain(loaded, found, wanted, limit, "request")
 
 
@@ -163,7 +163,9 @@ _REQUEST_COLUMNS = (
 )
 
 
-def _sessions_table(screen: Screen, store: Store, rows: list[Row]) -> list[str]:
+def _sessions_table(
+    screen: Screen, store: Store, rows: list[Row], demos: frozenset[str]
+) -> list[str]:
     from xgw.cli import overview
 
     if not rows:
@@ -173,7 +175,7 @@ def _sessions_table(screen: Screen, store: Store, rows: list[Row]) -> list[str]:
         (
             Cell(seen[row["id"]].state, role_of(seen[row["id"]].state)),
             Cell(session_ref(screen, row), "name"),
-            Cell(row["model"] or spelling.UNKNOWN),
+            Cell(_model(row, demos)),
             Cell(spelling.count(row["turn_count"])),
             Cell(spelling.count(row["total_tokens"], row["usage_source"])),
             Cell(spelling.usd(row["cost_usd"])),
@@ -185,7 +187,7 @@ def _sessions_table(screen: Screen, store: Store, rows: list[Row]) -> list[str]:
     return render(screen, _SESSION_COLUMNS, cells, tail="title")
 
 
-def _requests_table(screen: Screen, rows: list[Row]) -> list[str]:
+def _requests_table(screen: Screen, rows: list[Row], demos: frozenset[str]) -> list[str]:
     if not rows:
         return []
     now = clock.now()
@@ -196,7 +198,7 @@ def _requests_table(screen: Screen, rows: list[Row]) -> list[str]:
             Cell(spelling.duration(row["latency_ms"])),
             Cell(spelling.count(row["input_tokens"])),
             Cell(spelling.count(row["output_tokens"])),
-            Cell("/".join(n for n in (row["provider_name"], row["model"]) if n)),
+            Cell("/".join(n for n in (row["provider_name"], _model(row, demos)) if n)),
             Cell(id_ref(screen, row["id"]), "name"),
             Cell(_error(row), "bad"),
         )
@@ -219,6 +221,12 @@ def id_ref(screen: Screen, id: str) -> str:
     from xgw.cli import refs
 
     return id if screen.width is None or screen.width >= WIDE else refs.short(id)
+
+
+def _model(row: Row, demos: frozenset[str]) -> str:
+    """The model, and that there is none where it is the demo."""
+    named = row["model"] or spelling.UNKNOWN
+    return f"{named} (scripted)" if row["provider_name"] in demos else named
 
 
 def _outcome(row: Row) -> tuple[str, Role]:

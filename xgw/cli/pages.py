@@ -12,18 +12,22 @@ from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
 
 LABEL = 12
+SCRIPTED = "scripted, no model"
 SHORT_TEXT = 12
 """Lines that are shown of a long text."""
 
 
 @dataclass
 class Page:
-    """Lines on their way to stdout; `full` shows every text whole."""
+    """Lines on their way to stdout; `full` shows every text whole.
+
+    `demos` are the providers behind which there is no model.
+    """
 
     screen: Screen
     full: bool = False
+    demos: frozenset[str] = frozenset()
     lines: list[str] = field(default_factory=list)
-    cuts: int = 0
 
     @property
     def width(self) -> int:
@@ -37,6 +41,11 @@ class Page:
         gap = " " * (self.width - texts.cells(named) - texts.cells(state))
         paint = self.screen.paint
         self.lines.append((paint(named, "name") + gap + paint(state, role)).rstrip())
+
+    def served(self, provider: str | None, model: str | None) -> str:
+        """Provider and model, and that it is the demo where it is."""
+        name = "/".join(part for part in (provider, model) if part)
+        return f"{name} ({SCRIPTED})" if provider in self.demos else name
 
     def field(self, label: str, value: str | None, role: Role = "plain") -> None:
         """A label and its value, which is wrapped; nothing where there is no value."""
@@ -74,7 +83,6 @@ class Page:
             before = " " * indent + mark if number == 0 else margin
             self.lines.append((before + self.screen.paint(line, role)).rstrip())
         if cut.hidden:
-            self.cuts += 1
             hint = f"… {cut.hidden:,} characters more (--full shows all)"
             self.lines.append(margin + self.screen.paint(hint, "faint"))
 

@@ -180,6 +180,12 @@ def windows(config: Config) -> Callable[[Row], int | None]:
     return lambda row: of_model(row["model"], row["provider_name"])
 
 
+def demos(config: Config) -> frozenset[str]:
+    """The names of providers behind which there is no model; `demo` too, if it is no other one."""
+    kinds = {provider.name: provider.kind for provider in config.providers}
+    return frozenset(n for n, kind in {"demo": "demo", **kinds}.items() if kind == "demo")
+
+
 def payloads_of(store: Store, rows: Iterable[Row], *, bodies: bool) -> Payloads:
     """How the payload columns of these rows are shown: as hash and size, or as bodies."""
     from xgw.queries import payloads

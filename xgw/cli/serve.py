@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xgw.store.database import Store
 
 ERROR_WIDTH = 200
+PAUSE_SECONDS = 0.1
 EXAMPLE_QUESTION = "What can you do?"
 
 
@@ -164,14 +165,16 @@ class TurnPrinter:
         threading.Thread(target=self._print_all, name="turn lines", daemon=True).start()
 
     def _print_all(self) -> None:
-        closed = False
+        closed, pause = False, threading.Event()
         while not closed:
             with self._hub.subscribe(_is_turn_end, live=False) as turns:
                 while not closed and turns.lagged is None:
-                    for envelope in turns.get(timeout=60.0):
-                        if not self._print(turn_line(envelope)):
-                            return
+                    lines = [turn_line(envelope) for envelope in turns.get(timeout=60.0)]
+                    if lines and not self._print("\n".join(lines)):
+                        return
                     closed = turns.closed
+                    # Under load this thread is woken once for many turns, not once for each.
+                    pause.wait(PAUSE_SECONDS)
 
     def _print(self, line: str) -> bool:
         try:

@@ -10,7 +10,10 @@ from xgw.cli import spelling, texts
 from xgw.cli.terminal import Role, Screen
 from xgw.queries.pages import Row
 
-NAME_CELLS = 30
+NAME_CELLS = 24
+BAR_AT = 46
+"""Number, name, outcome and time stand before the bars."""
+LEAST_BAR = 8
 WAIT, BEFORE_FIRST_TOKEN, WORK, INSTANT = "┈", "░", "█", "▏"
 
 _STEP_ROLES: dict[str, Role] = {"running": "busy", "error": "bad", "cancelled": "faint"}
@@ -44,11 +47,10 @@ def render(screen: Screen, steps: Sequence[Row], now: datetime.datetime) -> list
     """A line for each step, and one for each wait before a further attempt."""
     if not steps:
         return []
-    room = max(8, screen.page_width - NAME_CELLS - 29)
     start = min(step["started_at"] for step in steps)
-    end = max(step["ended_at"] or now for step in steps)
-    span = Span(start, (end - start).total_seconds(), room)
-    lines = []
+    seconds = (max(step["ended_at"] or now for step in steps) - start).total_seconds()
+    span = Span(start, seconds, max(LEAST_BAR, screen.page_width - BAR_AT))
+    lines = [_scale(screen, span)]
     for number, step in enumerate(steps, 1):
         if step["waited_ms"]:
             lines.append(_wait_line(screen, span, step))
@@ -86,16 +88,19 @@ def elapsed_ms(step: Row, now: datetime.datetime) -> float:
     return max(0.0, ((step["ended_at"] or now) - step["started_at"]).total_seconds() * 1000)
 
 
+def _scale(screen: Screen, span: Span) -> str:
+    end = spelling.duration(span.seconds * 1000)
+    return screen.paint(f"{'':{BAR_AT}}0{end:>{span.cells - 1}}", "faint")
+
+
 def _step_line(
     screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime
 ) -> str:
-    begun = (step["started_at"] - span.start).total_seconds()
     name = texts.pad(texts.one_line(name_of(step), NAME_CELLS), NAME_CELLS)
-    took = spelling.duration(elapsed_ms(step, now))
+    ended = f"{outcome_of(step):>7} {spelling.duration(elapsed_ms(step, now)):>8}  "
     role = role_of(step)
-    told = f"{number:>3} {begun:>7.2f} s  "
-    ended = f"{outcome_of(step):>9} {took:>8}  "[:19]
-    return f"{told}{name}{screen.paint(ended, role)}{screen.paint(_bar(span, step, now), role)}".rstrip()
+    bar = screen.paint(_bar(span, step, now), role)
+    return f"{number:>2} {name} {screen.paint(ended, role)}{bar}".rstrip()
 
 
 def _bar(span: Span, step: Row, now: datetime.datetime) -> str:
@@ -107,6 +112,6 @@ def _bar(span: Span, step: Row, now: datetime.datetime) -> str:
 def _wait_line(screen: Screen, span: Span, step: Row) -> str:
     seconds = step["waited_ms"] / 1000
     begun = step["started_at"] - datetime.timedelta(seconds=seconds)
-    name = f"waited {spelling.duration(step['waited_ms'])}, then {step['attempt_reason'] or 'again'}"
-    told = f"{'':15}{texts.pad(name, NAME_CELLS)}{'':19}{span.bar(begun, [(WAIT, seconds)])}"
+    words = f"   waited {spelling.duration(step['waited_ms'])}, then {step['attempt_reason']}"
+    told = f"{words:<{BAR_AT}}{span.bar(begun, [(WAIT, seconds)])}"
     return screen.paint(told.rstrip(), "faint")

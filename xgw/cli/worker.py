@@ -71,8 +71,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def init_signals(self) -> None:
         super().init_signals()
         # A terminal tells parent and worker alike of Ctrl-C and of its end; the parent decides.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Not SIG_IGN: programs that this process starts would inherit that.
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+            signal.siginterrupt(number, False)
 
     def run(self) -> None:
         self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
@@ -116,7 +118,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             elif error.errno not in _NOT_NOW:
                 raise
             return
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # a client that is gone again is noticed when read
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = ClientSocket.adopt(accepted)
         self.nr_conns += 1
         self.enqueue_req(Connection(self.cfg, client, address, listener.getsockname()))

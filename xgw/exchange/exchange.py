@@ -6,6 +6,7 @@ and ends it with the last one's; what lies between is recorded here.
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -93,11 +94,16 @@ class Exchange:
         self._attempt = 0
         self.trial = self._new_trial("initial", None)
 
-    def describe(self, history: str | None, input_tokens: int | None) -> None:
-        """How this request's history compares with the session's previous call, and its size."""
+    def describe(
+        self, history: str | None, input_tokens: int | None, started_at: datetime.datetime
+    ) -> None:
+        """How this request's history compares with the session's previous call, its size, and when
+        its record begins: the first try does not start before it."""
         self._history = history
         self._input_tokens = input_tokens
-        self.trial.facts = replace(self.trial.facts, history=history, input_tokens=input_tokens)
+        self.trial.facts = replace(
+            self.trial.facts, history=history, input_tokens=input_tokens, started_at=started_at
+        )
 
     @property
     def facts(self) -> AttemptFacts:

@@ -32,8 +32,22 @@ NOT_FORWARDED = (
     )
 )
 NOT_RETURNED = HOP_BY_HOP | frozenset(
-    {"set-cookie", "server", "location", "content-encoding", "content-length", "date"}
+    {
+        "set-cookie",
+        "server",
+        "location",
+        "content-encoding",
+        "content-length",
+        "date",
+        # An upstream may be an xgw too: it names its own record, not ours.
+        "x-session-id",
+        "x-turn-id",
+        "x-run-id",
+        "x-trace-id",
+    }
 )
+# Which pages may read an answer is for this server to say, once.
+NOT_RETURNED_PREFIX = "access-control-"
 # What xgw itself says of a stream; the upstream's own would contradict it.
 STREAM_HEADERS: Headers = (
     ("Cache-Control", "no-cache, no-transform"),
@@ -79,7 +93,9 @@ def to_client(upstream: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in upstream
-        if name.lower() not in NOT_RETURNED and name.lower() not in named
+        if name.lower() not in NOT_RETURNED
+        and name.lower() not in named
+        and not name.lower().startswith(NOT_RETURNED_PREFIX)
     ]
 
 

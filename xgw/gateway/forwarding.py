@@ -215,8 +215,8 @@ class _Forwarding:
         except BaseException:
             self._record.fail_internally()
             raise
-        self._record.wait_for_start()
         if self._order.stream:
+            self._record.wait_for_start()
             headers = [*self._own_headers(), *_stream_headers(opened.headers)]
             return Reply(200, headers, stream=self._stream(opened))
         return self._whole(opened)

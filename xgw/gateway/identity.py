@@ -14,9 +14,12 @@ from xgw.config import Gateway
 from xgw.errors import ApiError, bad_request
 
 OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id"})
+USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
+NOTED_CHARACTERS = 256
 
 Claim = tuple[str, str]
+Given = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +53,30 @@ def read_identity(
     metadata = fields.get("metadata")
     own = _own_metadata(metadata if isinstance(metadata, dict) else {})
     others: dict[str, str] = {}
-    session = _first(
-        [
-            ("metadata", own.get("session_id")),
-            ("header", _utf8(headers.get("x-session-id"))),
-            ("url", url_key),
-        ],
-        gateway.session_sources,
-        headers,
-        fields,
+
+    def find(what: str, sources: tuple[str, ...] = (), url: str | None = None) -> Claim | None:
+        header = _utf8(headers.get(f"x-{what.replace('_', '-')}"))
+        given = [("metadata", own.get(what)), ("header", header), ("url", url)]
+        seen = [(spec, _read(spec, headers, fields)) for spec in sources]
+        return _first(what, given, seen, others)
+
+    return _identity(
+        gateway,
+        find("session_id", gateway.session_sources, url_key),
+        find("turn_id", gateway.turn_sources),
+        find("task_id"),
+        find("end_user_id", USER_SOURCES),
         others,
+        own,
     )
-    turn = _first(
-        [("metadata", own.get("turn_id")), ("header", _utf8(headers.get("x-turn-id")))],
-        gateway.turn_sources,
-        headers,
-        fields,
-        others,
-        what="turn",
-    )
-    task = _own_value([own.get("task_id"), _utf8(headers.get("x-task-id"))])
-    user = _own_value([own.get("end_user_id"), _utf8(headers.get("x-end-user-id"))])
-    return _identity(gateway, session, turn, task, user or _user(fields), others, own)
 
 
 def _identity(
     gateway: Gateway,
     session: Claim | None,
     turn: Claim | None,
-    task: str | None,
-    user: str | None,
+    task: Claim | None,
+    user: Claim | None,
     others: dict[str, str],
     own: Mapping[str, Any],
 ) -> Identity:
@@ -90,8 +87,8 @@ def _identity(
         session_source="managed" if managed else source,
         managed=managed,
         turn_key=turn[1] if turn else None,
-        task_id=task,
-        end_user_id=user,
+        task_id=task[1] if task else None,
+        end_user_id=user[1] if user else None,
         others=others,
         metadata_keys=frozenset(own),
     )
@@ -99,35 +96,30 @@ def _identity(
 
 def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """xgw's own keys of a metadata object, their names in lower case; JSON null means absent."""
-    return {
-        name.lower(): value
-        for name, value in metadata.items()
-        if isinstance(name, str) and name.lower() in OWN_KEYS
-    }
+    found: dict[str, Any] = {}
+    for name, value in metadata.items():
+        if name.lower() in OWN_KEYS and found.get(name.lower()) is None:
+            found[name.lower()] = value
+    return found
 
 
-def _first(
-    own: list[tuple[str, Any]],
-    sources: tuple[str, ...],
-    headers: Mapping[str, str],
-    fields: Mapping[str, Any],
-    others: dict[str, str],
-    what: str = "session",
-) -> Claim | None:
-    """The first identifier in order; those that disagree with it are kept in `others`."""
+def _first(what: str, own: list[Given], client: list[Given], others: dict[str, str]) -> Claim | None:
+    """The first identifier in order; those that disagree with it are kept in `others`.
+
+    `own` are xgw's own fields by source, `client` what a known client sends, by its spec.
+    """
     chosen: Claim | None = None
     for source, value in own:
-        if value is None or value == "":
-            continue
-        chosen = _choose(chosen, (source, _checked(value, what)), f"{source}:{what}_id", others)
-    for spec in sources:
-        text = _read(spec, headers, fields)
+        if value is not None:
+            claim = source, _checked(value, what)
+            chosen = _choose(chosen, claim, f"{source}:{what}", others)
+    for spec, text in client:
         if text is None:
             continue
         try:
-            claim = ("client", ids.client_identifier(text))
+            claim = "client", ids.client_identifier(text)
         except ValueError:
-            others[spec] = text[:256]
+            others[spec] = text.encode("utf-8", "replace").decode()[:NOTED_CHARACTERS]
             continue
         chosen = _choose(chosen, claim, spec, others)
     return chosen
@@ -143,32 +135,15 @@ def _choose(chosen: Claim | None, claim: Claim, name: str, others: dict[str, str
 
 def _checked(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise _invalid(f"{what}_id must be a string", what)
+        raise _invalid(f"{what} must be a string", what)
     try:
         return ids.client_identifier(value)
     except ValueError as error:
-        raise _invalid(f"{what}_id cannot be used: {error}", what) from None
+        raise _invalid(f"{what} cannot be used: {error}", what) from None
 
 
 def _invalid(message: str, what: str) -> ApiError:
-    return bad_request(message, code="invalid_session_id", param=f"{what}_id")
-
-
-def _own_value(values: list[Any]) -> str | None:
-    found = next((value for value in values if value not in (None, "")), None)
-    return None if found is None else _checked(found, "identifier")
-
-
-def _user(fields: Mapping[str, Any]) -> str | None:
-    """The end user by OpenAI's own fields; what does not fit there is simply not taken."""
-    for name in ("safety_identifier", "user"):
-        value = fields.get(name)
-        if isinstance(value, str) and value:
-            try:
-                return ids.client_identifier(value)
-            except ValueError:
-                continue
-    return None
+    return bad_request(message, code="invalid_session_id", param=what)
 
 
 def _read(spec: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> str | None:
@@ -195,13 +170,10 @@ def _at(value: Any, path: str) -> str | None:
 
 
 def _utf8(value: str | None) -> str | None:
-    """A header's bytes as UTF-8; they arrive as latin-1 text."""
+    """A header's bytes as UTF-8; they arrive as latin-1 text. What is no UTF-8 is not printable."""
     if value is None or value.isascii():
         return value
-    try:
-        return value.encode("latin-1").decode("utf-8")
-    except (UnicodeDecodeError, UnicodeEncodeError):
-        return value
+    return value.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
 
 
 def header_value(key: str) -> str:

@@ -191,7 +191,7 @@ def _new_turn(session: SessionState | None, arrival: Arrival) -> TurnState:
         turn_id=turn_id,
         run_id=ids.mint("run"),
         trace_id=arrival.trace_id or ids.trace_id_of(turn_id),
-        task_id=arrival.identity.task_id,
+        task_id=session.task_id if session else arrival.identity.task_id,
     )
     turn = TurnState(scope, arrival.identity.turn_key, "running")
     if session is not None:

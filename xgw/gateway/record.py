@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,6 @@ from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
 PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})
-
-_no_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +99,18 @@ class Record:
         """Place the request and hand its start to the writer."""
         self._session = session
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
-        arrival = Arrival(
-            settling.project_id,
-            settling.identity,
-            settling.conversation,
-            settling.endpoint == "chat.completions",
-            clock.now(),
-            settling.trace_id,
-            bodies,
-        )
-        with session.lock if session else _no_lock:
+        with session.lock if session else nullcontext():
+            arrival = Arrival(
+                settling.project_id,
+                settling.identity,
+                settling.conversation,
+                settling.endpoint == "chat.completions",
+                clock.now(),
+                settling.trace_id,
+                bodies,
+            )
+            if session is not None:
+                session.task_id = settling.identity.task_id or session.task_id
             place = self._placement.place(session, arrival)
             self._turn = place.turn
             self._turn.under_way += 1
@@ -128,9 +128,9 @@ class Record:
     ) -> Opening:
         first = session is not None and not session.exists
         conversation = settling.conversation
-        if conversation is not None:
-            before = session.history if session else None
-            self._exchange.describe(conversation.compare(before), self._estimate(settling))
+        before = session.history if session else None
+        history = conversation.compare(before) if conversation else None
+        self._exchange.describe(history, self._estimate(settling), arrival.at)
         messages = self._messages(settling, arrival, place, whole=first)
         identity = settling.identity
         return Opening(
@@ -287,7 +287,7 @@ class Record:
         self._ended = True
         stored = [*bodies]
         session = self._session
-        with session.lock if session else _no_lock:
+        with session.lock if session else nullcontext():
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
             ticket = self._means.recorder.finish(ending, stored)
             if session is not None:

@@ -67,6 +67,7 @@ class SessionState:
     session_key: str
     project_id: str
     exists: bool
+    task_id: str | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     turns: dict[str, TurnState] = field(default_factory=dict)
     history: History | None = None
@@ -138,17 +139,17 @@ class Sessions:
 
     def _load(self, project_id: str, key: str) -> SessionState:
         rows = self._store.sql(
-            "SELECT id, session_key FROM sessions WHERE project_id = ? "
+            "SELECT id, session_key, task_id FROM sessions WHERE project_id = ? "
             "AND (id = ? OR session_key = ?) ORDER BY id = ? DESC LIMIT 1",
             (project_id, key, key, key),
         )
         if not rows:
             return SessionState(ids.mint("sess"), key, project_id, exists=False)
-        session_id, session_key = rows[0]
+        session_id, session_key, task_id = rows[0]
         known = self._by_id.get(session_id)
         if known is not None:
             return known
-        session = SessionState(session_id, session_key, project_id, exists=True)
+        session = SessionState(session_id, session_key, project_id, exists=True, task_id=task_id)
         session.history = self._last_history(session_id)
         for row in self._store.sql(
             TURN_COLUMNS + "WHERE t.session_id = ? AND t.status = 'running' "

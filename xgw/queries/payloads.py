@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
-from xgw.queries.pages import Row
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.models import Payload
@@ -22,7 +21,7 @@ COLUMNS = (
 """The columns of all nouns that hold a payload's hash."""
 
 
-def hashes_of(rows: Iterable[Row]) -> list[str]:
+def hashes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The payload hashes in these rows and in the runs and steps inside them, each once."""
     found: dict[str, None] = {}
     for row in rows:

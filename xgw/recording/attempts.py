@@ -13,13 +13,15 @@ from xgw.recording.moves import apply, emit, error_payload, step_head
 from xgw.store.transaction import Transaction
 
 
-def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
-    """One try at a provider: its step, its request log, `step.started`."""
+def start_attempt(
+    tx: Transaction, scope: Scope, attempt: AttemptFacts, *, first: bool = False
+) -> None:
+    """One try at a provider: its step, its request log, `step.started`. `first` of its run."""
     at, request = attempt.started_at, attempt.request
     tx.insert(
         "steps",
         {
-            **step_head(tx, scope, attempt.step_id, "llm_call", at),
+            **step_head(tx, scope, attempt.step_id, "llm_call", at, first=first),
             "name": attempt.model,
             "attempt": attempt.attempt,
             "attempt_reason": attempt.reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 from xgw.errors import ApiError
@@ -60,3 +61,11 @@ def allows(noun: Noun, old: str, new: str) -> bool:
 def allows_reopen(noun: Noun, old: str, cause: str) -> bool:
     """Whether an ended turn or run may run again for this cause."""
     return noun != "step" and old in ENDED and cause in REOPEN_CAUSES
+
+
+@cache
+def legal_before(noun: Noun, new: str, reopen: str | None = None) -> tuple[str, ...]:
+    """The statuses from which a row may become `new`, by the table or by reopening."""
+    if reopen is not None:
+        return tuple(old for old in sorted(ENDED) if allows_reopen(noun, old, reopen))
+    return tuple(old for old in MOVES[noun] if allows(noun, old, new))

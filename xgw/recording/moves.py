@@ -9,12 +9,13 @@ import datetime
 from typing import Any
 
 from xgw import ids
-from xgw.events import Envelope
 from xgw.recording.facts import Scope
-from xgw.recording.lifecycle import IllegalMove, Noun, allows, allows_reopen
+from xgw.recording.lifecycle import IllegalMove, Noun, legal_before
 from xgw.store.transaction import Transaction
 
 TABLE: dict[Noun, str] = {"turn": "turns", "run": "runs", "step": "steps"}
+
+_statements: dict[tuple[Any, ...], str] = {}
 
 
 def emit(
@@ -26,12 +27,15 @@ def emit(
     step_id: str | None = None,
 ) -> None:
     """An event under a turn's identifiers."""
-    run_id = None if type.startswith(("turn.", "session.")) else scope.run_id
-    turn_id = None if type.startswith("session.") else scope.turn_id
     tx.emit(
-        Envelope(
-            None, type, at, scope.project_id, scope.session_id, turn_id, run_id, step_id, payload
-        )
+        type,
+        at,
+        scope.project_id,
+        payload,
+        session_id=scope.session_id,
+        turn_id=scope.turn_id,
+        run_id=None if type.startswith("turn.") else scope.run_id,
+        step_id=step_id,
     )
 
 
@@ -49,36 +53,31 @@ def apply(
     Raises IllegalMove for a move that the tables lack.
     """
     table = TABLE[noun]
-    row = tx.one(f"SELECT status FROM {table} WHERE id = ?", (row_id,))
-    old = row[0] if row else None
-    legal = old is not None and (
-        allows_reopen(noun, old, reopen) if reopen is not None else allows(noun, old, new)
-    )
-    if not legal:
-        raise IllegalMove(noun, row_id, old, new)
-    moved = tx.update(table, {"status": new, **changes}, {"id": row_id, "status": old})
-    if not moved:
-        raise IllegalMove(noun, row_id, old, new)
-
-
-def next_index(tx: Transaction, counter: str, session_id: str | None) -> int:
-    """The next index of a session's turns or messages, taken in this transaction."""
-    if session_id is None:
-        return 0
-    row = tx.one(
-        f"UPDATE sessions SET {counter} = {counter} + 1 WHERE id = ? RETURNING {counter}",
-        (session_id,),
-    )
-    return int(row[0]) - 1 if row else 0
+    olds = legal_before(noun, new, reopen)
+    key = (table, tuple(changes), olds)
+    statement = _statements.get(key)
+    if statement is None:
+        sets = ", ".join(f"{name} = ?" for name in ("status", *changes))
+        legal = ", ".join(f"'{old}'" for old in olds)
+        statement = f"UPDATE {table} SET {sets} WHERE id = ? AND status IN ({legal})"
+        _statements[key] = statement
+    if not tx.execute(statement, (new, *changes.values(), row_id)).rowcount:
+        row = tx.one(f"SELECT status FROM {table} WHERE id = ?", (row_id,))
+        raise IllegalMove(noun, row_id, row[0] if row else None, new)
 
 
 def step_head(
-    tx: Transaction, scope: Scope, step_id: str, step_type: str, at: datetime.datetime
+    tx: Transaction,
+    scope: Scope,
+    step_id: str,
+    step_type: str,
+    at: datetime.datetime,
+    *,
+    first: bool = False,
 ) -> dict[str, Any]:
-    """The columns that every step begins with."""
-    row = tx.one(
-        "SELECT coalesce(max(step_index) + 1, 0) FROM steps WHERE run_id = ?", (scope.run_id,)
-    )
+    """The columns that every step begins with; `first` in its run."""
+    next_index = "SELECT coalesce(max(step_index) + 1, 0) FROM steps WHERE run_id = ?"
+    row = None if first else tx.one(next_index, (scope.run_id,))
     return {
         "id": step_id,
         "run_id": scope.run_id,

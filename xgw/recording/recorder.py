@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xgw import clock
 from xgw.events import Envelope
 from xgw.hub import Hub
-from xgw.recording import attempts, client_tools, owner, turns
+from xgw.recording import attempts, client_tools, messages, owner, sessions, turns
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -30,7 +30,7 @@ from xgw.recording.facts import (
 from xgw.recording.live import LiveSteps
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
-from xgw.store.writer import Bodies, Ticket, Work, Writer
+from xgw.store.writer import Bodies, Part, Ticket, Work, Writer
 
 PULSE_SECONDS = 0.05
 PARTIAL_EVERY = 5
@@ -129,16 +129,17 @@ class Recorder:
         def work(tx: Transaction) -> None:
             self._open(tx, opening)
 
-        if opening.attempt is not None:
-            self.live.start(opening.scope, opening.attempt.step_id)
-        return self._submit(work, bodies, opening.scope.turn_id)
+        # Nobody waits for it yet: it is written when someone does, at the latest with the pulse.
+        return self._submit(work, bodies, opening.scope.turn_id, urgent=False)
 
     def _open(self, tx: Transaction, opening: Opening) -> None:
         scope, at = opening.scope, opening.at
         if opening.session is not None:
-            turns.open_session(tx, opening.session, at)
+            sessions.open_session(tx, opening.session, at)
         elif scope.session_id is not None:
-            turns.wake_session(tx, scope.project_id, scope.session_id, opening.session_changes, at)
+            sessions.wake_session(
+                tx, scope.project_id, scope.session_id, opening.session_changes, at
+            )
         for closing in opening.closings:
             _close(tx, closing)
         if opening.turn is not None:
@@ -149,14 +150,14 @@ class Recorder:
             turns.continue_run(tx, scope, opening.resumed, self.owner, at)
         for arrived in opening.results:
             _arrive(tx, scope, arrived)
-        for message in opening.messages:
-            turns.add_message(tx, scope, message, at)
+        is_new = opening.turn is not None
+        messages.add_messages(tx, scope, opening.messages, at, first=is_new)
         if opening.results:
             call_ids = [arrived.end.tool_call_id for arrived in opening.results]
             size = opening.context_tokens, opening.context_window
             client_tools.send_results(tx, scope, call_ids, size, at)
         if opening.attempt is not None:
-            attempts.start_attempt(tx, scope, opening.attempt)
+            attempts.start_attempt(tx, scope, opening.attempt, first=is_new)
 
     def fail_attempt(
         self,
@@ -180,7 +181,6 @@ class Recorder:
         def work(tx: Transaction) -> None:
             attempts.start_attempt(tx, scope, attempt)
 
-        self.live.start(scope, attempt.step_id)
         return self._submit(work, bodies, scope.turn_id)
 
     def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
@@ -219,9 +219,9 @@ class Recorder:
         turn_id: str | None,
         *,
         closes: bool = False,
+        urgent: bool = True,
     ) -> Ticket:
-        rows = [row for body in bodies for row in body.rows]
-        held = Bodies(rows)
+        held = Bodies(list({row[0]: row for body in bodies for row in body.rows}.values()))
 
         def unit(tx: Transaction) -> None:
             work(tx)
@@ -229,12 +229,14 @@ class Recorder:
                 kept = tuple(held.rows)
                 tx.after_commit.append(lambda: self.shelf.committed(kept))
 
-        return self.writer.submit(unit, bodies=held, turn_id=turn_id, closes=closes)
+        part = Part(turn_id, closes=closes)
+        return self.writer.submit(unit, bodies=held, part=part, urgent=urgent)
 
     def _pulse(self) -> None:
         beat = 0
         while not self._stopping.wait(PULSE_SECONDS):
             beat += 1
+            self.writer.nudge()
             if len(self.live):
                 self.live.pulse(self._hub.watched)
             if beat % PARTIAL_EVERY == 0 and not self.writer.down:
@@ -267,7 +269,7 @@ def _arrive(tx: Transaction, scope: Scope, arrived: Arrived) -> None:
         start = ToolStart(end.step_id, end.tool_call_id, end.name, end.arguments)
         client_tools.start_tool(tx, scope, start, end.ended_at, late=True)
     client_tools.end_tool(tx, scope, end)
-    turns.add_message(tx, scope, arrived.message, end.ended_at, end.step_id)
+    messages.add_messages(tx, scope, [arrived.message], end.ended_at, end.step_id)
 
 
 def _end(tx: Transaction, ending: Ending) -> None:
@@ -278,8 +280,7 @@ def _end(tx: Transaction, ending: Ending) -> None:
         attempts.end_attempt(tx, scope, attempt, end)
         if end.tool_calls and end.status == "success":
             client_tools.request_tools(tx, scope, attempt.step_id, end.tool_calls, end.ended_at)
-        for message in ending.messages:
-            turns.add_message(tx, scope, message, end.ended_at, attempt.step_id)
+        messages.add_messages(tx, scope, ending.messages, end.ended_at, attempt.step_id)
         for tool in ending.tools:
             client_tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
     for tool_end in ending.dropped_tools:

@@ -7,7 +7,8 @@ nodes: N turns cost O(N), not O(N²). A body is always rebuilt to the very same 
 
 Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then hashes of 16 bytes),
 `parts` (the template, zlib over JSON: literal texts, `{"r": hash}`, `{"l": root, "s": separator}`,
-and `{"e": hash}` for each element of a list that is spaced unevenly).
+for short lists `{"n": hashes, "s": separator}`, and `{"e": hash}` for each element of a list that
+is spaced unevenly).
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ class Shelf:
                 written.append({"r": self._add(rows, segment)})
             elif isinstance(segment, int):
                 written.append({"e": self._add(rows, elements[segment])})
+            elif isinstance(segment, dict) and len(elements) <= FAN_OUT:
+                named = [self._add(rows, element) for element in elements]
+                written.append({"n": named, "s": segment["s"]})
             elif isinstance(segment, dict):
                 root = self._add_list(rows, hashes, elements)
                 written.append({"l": root, "s": segment["s"]})
@@ -165,8 +169,8 @@ def parts(store: Store, key: str) -> list[str]:
         return []
     found: list[str] = []
     for segment in orjson.loads(content):
-        if isinstance(segment, dict) and "l" in segment:
-            found += _leaves(rows, segment["l"])
+        if isinstance(segment, dict) and "s" in segment:
+            found += _listed(rows, segment)
         elif isinstance(segment, dict) and "e" in segment:
             found.append(segment["e"])
     return found
@@ -215,7 +219,9 @@ def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
 def _references(codec: str, content: bytes) -> list[str]:
     if codec == "parts":
         named = [s for s in orjson.loads(content) if isinstance(s, dict)]
-        return [segment.get("r") or segment.get("e") or segment["l"] for segment in named]
+        lists = [key for segment in named for key in segment.get("n", ())]
+        single = [segment[mark] for segment in named for mark in "rel" if mark in segment]
+        return lists + single
     return _entries(content) if codec == "list" else []
 
 
@@ -230,6 +236,13 @@ def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:
     return [leaf for entry in _entries(node) for leaf in _leaves(rows, entry)]
 
 
+def _listed(rows: dict[str, tuple[str, bytes]], segment: dict[str, Any]) -> list[str]:
+    """The element hashes of a list's segment."""
+    if "n" in segment:
+        return list(segment["n"])
+    return _leaves(rows, segment["l"])
+
+
 def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
     codec, content = rows[key]
     if codec != "parts":
@@ -238,11 +251,11 @@ def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
     for segment in orjson.loads(content):
         if isinstance(segment, str):
             built.append(segment.encode())
-        elif "l" not in segment:
+        elif "s" not in segment:
             built.append(_build(rows, segment.get("r") or segment["e"]))
         else:
-            leaves = _leaves(rows, segment["l"])
-            built.append(segment["s"].encode().join(_build(rows, leaf) for leaf in leaves))
+            parts = (_build(rows, key) for key in _listed(rows, segment))
+            built.append(segment["s"].encode().join(parts))
     return b"".join(built)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -23,26 +23,47 @@ INSERT_EVENT = (
 _statements: dict[tuple[Any, ...], str] = {}
 
 
+def _json_text(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+# sqlite3 looks adapters up in C, for these types alone: cheaper than a look at every value.
+sqlite3.register_adapter(datetime.datetime, clock.to_db)
+sqlite3.register_adapter(dict, _json_text)
+sqlite3.register_adapter(list, _json_text)
+
+
+class _Event(NamedTuple):
+    type: str
+    at: datetime.datetime
+    project_id: str
+    session_id: str | None
+    turn_id: str | None
+    run_id: str | None
+    step_id: str | None
+    payload: dict[str, Any]
+
+
 class Transaction:
-    """One open write transaction; `events` are published after the commit, in order.
+    """One open write transaction. Times and JSON values may be given as Python has them.
 
     `after_commit` holds functions that the writer calls once the commit has succeeded.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.events: list[Envelope] = []
+        self._events: list[_Event] = []
         self.after_commit: list[Callable[[], None]] = []
 
     def insert(self, table: str, row: Row) -> None:
         """One new row."""
-        columns = tuple(row)
-        statement = _statements.get((table, columns))
-        if statement is None:
-            names, marks = ", ".join(columns), ", ".join("?" * len(columns))
-            statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-            _statements[table, columns] = statement
-        self._connection.execute(statement, [to_sql(value) for value in row.values()])
+        self._connection.execute(_insert(table, tuple(row)), tuple(row.values()))
+
+    def insert_many(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows of the same columns."""
+        if rows:
+            values = [tuple(row.values()) for row in rows]
+            self._connection.executemany(_insert(table, tuple(rows[0])), values)
 
     def update(self, table: str, changes: Row, where: Row) -> int:
         """Change the rows whose columns equal `where`; returns how many."""
@@ -52,12 +73,16 @@ class Transaction:
             sets = ", ".join(f"{name} = ?" for name in changes)
             tests = " AND ".join(f"{name} = ?" for name in where)
             statement = _statements[key] = f"UPDATE {table} SET {sets} WHERE {tests}"
-        values = [to_sql(value) for value in (*changes.values(), *where.values())]
+        values = (*changes.values(), *where.values())
         return self._connection.execute(statement, values).rowcount
 
     def execute(self, statement: str, params: Iterable[Any] = ()) -> sqlite3.Cursor:
         """Any other statement."""
-        return self._connection.execute(statement, [to_sql(value) for value in params])
+        return self._connection.execute(statement, tuple(params))
+
+    def execute_named(self, statement: str, params: dict[str, Any]) -> sqlite3.Cursor:
+        """Any other statement, its parameters by name."""
+        return self._connection.execute(statement, params)
 
     def one(self, statement: str, params: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """The first row, or None."""
@@ -68,43 +93,41 @@ class Transaction:
         """Payload rows; those already there stay."""
         self._connection.executemany(INSERT_PAYLOAD, rows)
 
-    def emit(self, envelope: Envelope) -> None:
-        """Write an event; its `seq` is taken here."""
-        payload = cut_texts(envelope.payload)
-        cursor = self._connection.execute(
-            INSERT_EVENT,
-            (
-                envelope.type,
-                clock.to_db(envelope.at),
-                envelope.project_id,
-                envelope.session_id,
-                envelope.turn_id,
-                envelope.run_id,
-                envelope.step_id,
-                orjson.dumps(payload).decode(),
-            ),
-        )
-        seq = cursor.lastrowid
-        assert seq is not None
-        self.events.append(
-            Envelope(
-                seq,
-                envelope.type,
-                envelope.at,
-                envelope.project_id,
-                envelope.session_id,
-                envelope.turn_id,
-                envelope.run_id,
-                envelope.step_id,
-                payload,
-            )
-        )
+    def emit(
+        self,
+        type: str,
+        at: datetime.datetime,
+        project_id: str,
+        payload: dict[str, Any],
+        *,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        run_id: str | None = None,
+        step_id: str | None = None,
+    ) -> None:
+        """An event of this transaction; its texts are cut at 4 KiB."""
+        cut = cut_texts(payload)
+        self._events.append(_Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut))
+
+    def write_events(self) -> list[Envelope]:
+        """Write the events, in order, and return them with their `seq`: the last thing to do.
+
+        The write lock is held, so the numbers that they get follow on one another.
+        """
+        events = self._events
+        if not events:
+            return []
+        rows = [(*event[:-1], _json_text(event.payload)) for event in events]
+        self._connection.executemany(INSERT_EVENT, rows)
+        last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
+        first = last - len(events) + 1
+        return [Envelope(seq, *event) for seq, event in enumerate(events, first)]
 
 
-def to_sql(value: Any) -> Any:
-    """A Python value as SQLite keeps it."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return value
-    if isinstance(value, datetime.datetime):
-        return clock.to_db(value)
-    return orjson.dumps(value).decode()
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    statement = _statements.get((table, columns))
+    if statement is None:
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        _statements[table, columns] = statement
+    return statement

@@ -176,7 +176,7 @@ def _route(environ: WSGIEnvironment) -> tuple[str | None, str | None]:
     """
     path: str = environ.get("PATH_INFO", "")
     if path.startswith("/v1/") or path == "/v1":
-        return path, None
+        return path.encode("latin-1", "replace").decode("utf-8", "replace"), None
     if not path.startswith("/s/"):
         return None, None
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI") or path
@@ -186,11 +186,12 @@ def _route(environ: WSGIEnvironment) -> tuple[str | None, str | None]:
     key, _, rest = raw.removeprefix("/s/").partition("/")
     if not key or not (rest == "v1" or rest.startswith("v1/")):
         return None, None
-    return f"/{_decoded(rest)}", _decoded(key)
+    # A key that is no UTF-8 is kept recognisable as such: it names nothing and is refused.
+    return f"/{_decoded(rest, 'replace')}", _decoded(key, "surrogateescape")
 
 
-def _decoded(text: str) -> str:
-    return unquote_to_bytes(text.encode("latin-1", "replace")).decode("utf-8", "replace")
+def _decoded(text: str, faults: str) -> str:
+    return unquote_to_bytes(text.encode("latin-1", "replace")).decode("utf-8", faults)
 
 
 def _allow(method: str, allowed: tuple[str, ...], path: str) -> None:

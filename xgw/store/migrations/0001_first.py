@@ -21,8 +21,8 @@ STATEMENTS = (
     "CREATE INDEX sessions_activity ON sessions (COALESCE(last_turn_at, created_at), id)",
     "CREATE INDEX sessions_status_activity"
     " ON sessions (status, COALESCE(last_turn_at, created_at), id)",
-    "CREATE INDEX sessions_task_id ON sessions (task_id)",
-    "CREATE INDEX sessions_end_user_id ON sessions (end_user_id)",
+    "CREATE INDEX sessions_task_id ON sessions (task_id) WHERE task_id IS NOT NULL",
+    "CREATE INDEX sessions_end_user_id ON sessions (end_user_id) WHERE end_user_id IS NOT NULL",
     """CREATE TABLE turns (
         id TEXT NOT NULL PRIMARY KEY, project_id TEXT NOT NULL, session_id TEXT, task_id TEXT,
         turn_key TEXT, parent_turn_id TEXT, agent_name TEXT, endpoint TEXT,
@@ -38,16 +38,20 @@ STATEMENTS = (
         exclusive_key TEXT, created_at DATETIME NOT NULL, updated_at DATETIME NOT NULL,
         FOREIGN KEY (session_id) REFERENCES sessions (id) ON DELETE CASCADE
     )""",
-    "CREATE UNIQUE INDEX turns_exclusive_key ON turns (exclusive_key)",
-    "CREATE UNIQUE INDEX turns_session_id_turn_index ON turns (session_id, turn_index)",
-    "CREATE INDEX turns_session_id_started_at ON turns (session_id, started_at)",
-    "CREATE INDEX turns_task_id ON turns (task_id)",
+    "CREATE UNIQUE INDEX turns_exclusive_key ON turns (exclusive_key)"
+    " WHERE exclusive_key IS NOT NULL",
+    "CREATE UNIQUE INDEX turns_session_id_turn_index ON turns (session_id, turn_index)"
+    " WHERE session_id IS NOT NULL",
+    "CREATE INDEX turns_session_id_started_at ON turns (session_id, started_at)"
+    " WHERE session_id IS NOT NULL",
+    "CREATE INDEX turns_task_id ON turns (task_id) WHERE task_id IS NOT NULL",
     "CREATE INDEX turns_start ON turns (COALESCE(started_at, created_at), id)",
     "CREATE INDEX turns_status_start ON turns (status, COALESCE(started_at, created_at), id)",
     "CREATE INDEX turns_ended_at ON turns (ended_at, started_at, created_at)",
     "CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'",
     "CREATE INDEX turns_trace_id ON turns (trace_id)",
-    "CREATE UNIQUE INDEX turns_session_id_turn_key ON turns (session_id, turn_key)",
+    "CREATE UNIQUE INDEX turns_session_id_turn_key ON turns (session_id, turn_key)"
+    " WHERE turn_key IS NOT NULL",
     """CREATE TABLE runs (
         id TEXT NOT NULL PRIMARY KEY, turn_id TEXT NOT NULL, run_index INTEGER NOT NULL,
         status TEXT NOT NULL, kind TEXT NOT NULL, from_run_id TEXT, from_step_id TEXT,
@@ -78,9 +82,11 @@ STATEMENTS = (
     )""",
     "CREATE UNIQUE INDEX steps_run_id_step_index ON steps (run_id, step_index)",
     "CREATE INDEX steps_turn_id_started_at ON steps (turn_id, started_at)",
-    "CREATE INDEX steps_session_id_started_at ON steps (session_id, started_at)",
+    "CREATE INDEX steps_session_id_started_at ON steps (session_id, started_at)"
+    " WHERE session_id IS NOT NULL",
     "CREATE INDEX steps_started_at ON steps (started_at)",
-    "CREATE INDEX steps_session_id_tool_call_id ON steps (session_id, tool_call_id)",
+    "CREATE INDEX steps_session_id_tool_call_id ON steps (session_id, tool_call_id)"
+    " WHERE tool_call_id IS NOT NULL",
     "CREATE INDEX steps_open ON steps (status) WHERE status = 'running'",
     """CREATE TABLE messages (
         id TEXT NOT NULL PRIMARY KEY, session_id TEXT, turn_id TEXT, run_id TEXT, step_id TEXT,
@@ -92,7 +98,8 @@ STATEMENTS = (
         FOREIGN KEY (turn_id) REFERENCES turns (id) ON DELETE CASCADE
     )""",
     "CREATE INDEX messages_turn_id ON messages (turn_id)",
-    "CREATE UNIQUE INDEX messages_session_id_message_index ON messages (session_id, message_index)",
+    "CREATE UNIQUE INDEX messages_session_id_message_index ON messages (session_id, message_index)"
+    " WHERE session_id IS NOT NULL",
     """CREATE TABLE request_logs (
         id TEXT NOT NULL PRIMARY KEY, project_id TEXT NOT NULL, session_id TEXT, turn_id TEXT,
         run_id TEXT, step_id TEXT, trace_id TEXT, provider_id TEXT, provider_name TEXT,
@@ -110,14 +117,15 @@ STATEMENTS = (
     "CREATE INDEX request_logs_failed"
     " ON request_logs (started_at) WHERE error_type IS NOT NULL OR status_code >= 400",
     "CREATE INDEX request_logs_turn_id ON request_logs (turn_id)",
-    "CREATE INDEX request_logs_session_id_started_at ON request_logs (session_id, started_at)",
+    "CREATE INDEX request_logs_session_id_started_at ON request_logs (session_id, started_at)"
+    " WHERE session_id IS NOT NULL",
     "CREATE INDEX request_logs_step_id ON request_logs (step_id)",
     """CREATE TABLE events (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, type TEXT NOT NULL, at DATETIME NOT NULL,
         project_id TEXT NOT NULL, session_id TEXT, turn_id TEXT, run_id TEXT, step_id TEXT,
         payload TEXT NOT NULL
     )""",
-    "CREATE INDEX events_session_id_seq ON events (session_id, seq)",
+    "CREATE INDEX events_session_id_seq ON events (session_id, seq) WHERE session_id IS NOT NULL",
     "CREATE INDEX events_turn_id_seq ON events (turn_id, seq)",
     """CREATE TABLE payloads (
         hash TEXT NOT NULL PRIMARY KEY, size INTEGER NOT NULL, codec TEXT NOT NULL,

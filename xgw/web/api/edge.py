@@ -73,7 +73,7 @@ def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Paylo
     asked = request.args.get("expand")
     if asked not in (None, "payloads"):
         raise errors.unprocessable("expand can only be payloads", param="expand")
-    hashes = payloads.hashes_of([dict(row) for row in rows])
+    hashes = payloads.hashes_of(rows)
     if not hashes:
         return NO_BODIES
     store = services().store

@@ -1,0 +1,345 @@
+"""Tools that the client runs: how their results find the turn that waits, and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway_fixtures import (
+    Gate,
+    Row,
+    a_test_of,
+    asks_for,
+    call,
+    chat,
+    completion,
+    delta,
+    finish,
+    gate_and_model,
+    named,
+    result,
+    said,
+    says,
+    stream,
+    streams,
+    user,
+    whole,
+)
+from xgw.config import Gateway
+
+WAITS = ["step.completed success", "tool.requested", "message.added assistant"]
+GOES_ON = ["run.updated running", "step.completed success", "message.added tool"]
+ENDED = [
+    "step.completed success",
+    "message.added assistant",
+    "run.completed success",
+    "turn.completed success finished",
+]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    with gate_and_model(tmp_path_factory.mktemp("tools")) as gate:
+        yield gate
+
+
+@pytest.fixture
+def gate(served: Gate) -> Iterator[Gate]:
+    with a_test_of(served):
+        yield served
+
+
+def asked(*call_ids: str) -> list[Row]:
+    """The conversation up to the answer that asks for these tools."""
+    return [user("look"), said(None, *map(call, call_ids))]
+
+
+# -- the ordinary way ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_tool_and_its_result_are_one_turn(gate: Gate, streamed: bool) -> None:
+    session, fields = f"tool-{streamed}", {"stream": streamed}
+    piece = {"index": 0} | call("c1", "look", '{"at": 1}')
+    in_pieces = stream(delta(None, tool_calls=[piece]), finish("tool_calls"), b"data: [DONE]\n\n")
+    gate.model.will(
+        in_pieces if streamed else whole(completion(None, call("c1", "look", '{"at": 1}'))),
+        streams("found it") if streamed else says("found it"),
+    )
+    first = gate.turn(gate.post(chat("look", **fields, **named(session))))
+    assert (first["status"], first["ended_at"]) == ("running", None)
+    assert gate.run(first)["status"] == "waiting_tool"
+    history = [user("look"), said(None, call("c1", "look", '{"at": 1}')), result("c1", "it")]
+    turn = gate.turn(gate.post(chat(*history, **fields, **named(session))))
+    assert turn["id"] == first["id"]
+    assert gate.story(turn) == [
+        "session.created",
+        "turn.started",
+        "run.started",
+        "message.added user",
+        "step.started llm_call",
+        *WAITS,
+        "step.started tool_call",
+        "run.updated waiting_tool",
+        *GOES_ON,
+        "tool.results_sent",
+        "step.started llm_call",
+        *ENDED,
+    ]
+    assert (turn["status"], turn["finish_reason"]) == ("success", "stop")
+    assert (turn["llm_calls"], turn["tool_calls"], turn["attempts"]) == (2, 1, 2)
+    assert turn["busy_ms"] <= turn["latency_ms"]
+    model, tool, answer = gate.steps(turn)
+    assert [s["step_type"] for s in (model, tool, answer)] == ["llm_call", "tool_call", "llm_call"]
+    assert (tool["name"], tool["tool_call_id"], tool["status"]) == ("look", "c1", "success")
+    assert tool["parent_step_id"] == model["id"]
+    assert tool["started_at"] == model["ended_at"]
+    assert tool["ended_at"] == answer["started_at"]
+    assert gate.payload(tool["output_payload"]) == b"it"
+    assert model["tool_calls"] == [
+        {
+            "tool_call_id": "c1",
+            "name": "look",
+            "arguments": '{"at": 1}',
+            "arguments_json_valid": True,
+            "incomplete": False,
+        }
+    ]
+    kinds = [(m["role"], m["kind"]) for m in gate.messages(turn)]
+    assert kinds == [
+        ("user", "message"),
+        ("assistant", "message"),
+        ("tool", "tool_result"),
+        ("assistant", "message"),
+    ]
+
+
+def test_what_the_tool_events_tell(gate: Gate) -> None:
+    gate.model.will(whole(completion(None, call("t1", "look", "{bad"))), says())
+    gate.post(chat("look", **named("tool-told")))
+    turn = gate.turn(gate.post(chat(*asked("t1"), result("t1", "it"), **named("tool-told"))))
+    told = {event["type"]: event["payload"] for event in gate.events(turn)[:-4]}
+    assert told["tool.requested"]["calls"] == [
+        {
+            "tool_call_id": "t1",
+            "name": "look",
+            "arguments": "{bad",
+            "arguments_json_valid": False,
+        }
+    ]
+    assert told["tool.results_sent"]["tool_call_ids"] == ["t1"]
+    tool = next(
+        e["payload"] for e in gate.events(turn) if e["payload"].get("step_type") == "tool_call"
+    )
+    assert (tool["tool_call_id"], tool["arguments"]) == ("t1", "{bad")
+    ended = next(e["payload"] for e in gate.events(turn) if e["payload"].get("output"))
+    assert (ended["success"], ended["output"], ended["error"]) == (True, "it", None)
+
+
+def test_rounds_of_tools_are_one_turn(gate: Gate) -> None:
+    gate.model.will(asks_for("r1"), asks_for("r2"), says("done"))
+    history = [user("look")]
+    for call_id in ("r1", "r2", None):
+        gate.post(chat(*history, **named("rounds")))
+        if call_id:
+            history += [said(None, call(call_id)), result(call_id)]
+    (turn,) = gate.turns("rounds")
+    assert (turn["llm_calls"], turn["tool_calls"], turn["status"]) == (3, 2, "success")
+    assert [m["role"] for m in gate.messages(turn)] == [
+        *["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    ]
+    assert [s["history"] for s in gate.steps(turn, "llm_call")] == [None, "appended", "appended"]
+
+
+# -- several tools ---------------------------------------------------------------------------------
+
+
+def test_parallel_tools_answered_one_after_the_other(gate: Gate) -> None:
+    gate.model.will(asks_for("p1", "p2"), says("so far"), says("all"))
+    gate.post(chat("look", **named("partly")))
+    history = [*asked("p1", "p2"), result("p2", "second")]
+    turn = gate.turn(gate.post(chat(*history, **named("partly"))))
+    assert gate.run(turn)["status"] == "waiting_tool"
+    status = {s["tool_call_id"]: s["status"] for s in gate.steps(turn, "tool_call")}
+    assert status == {"p1": "running", "p2": "success"}
+    history += [said("so far"), result("p1", "first")]
+    turn = gate.turn(gate.post(chat(*history, **named("partly"))))
+    assert gate.story(turn)[5:] == [
+        *WAITS,
+        *["step.started tool_call"] * 2,
+        "run.updated waiting_tool",
+        *[*GOES_ON, "tool.results_sent", "step.started llm_call"],
+        *["step.completed success", "message.added assistant", "run.updated waiting_tool"],
+        *[*GOES_ON, "tool.results_sent", "step.started llm_call"],
+        *ENDED,
+    ]
+    assert [len(gate.turns("partly")), turn["tool_calls"], turn["llm_calls"]] == [1, 2, 3]
+
+
+def test_results_of_several_tools_in_one_request(gate: Gate) -> None:
+    gate.model.will(asks_for("q1", "q2"), says())
+    gate.post(chat("look", **named("both")))
+    history = [*asked("q1", "q2"), result("q2"), result("q1")]
+    turn = gate.turn(gate.post(chat(*history, **named("both"))))
+    assert gate.story(turn)[10:] == [
+        "run.updated running",
+        *["step.completed success", "message.added tool"] * 2,
+        "tool.results_sent",
+        "step.started llm_call",
+        *ENDED,
+    ]
+    assert [m["tool_call_id"] for m in gate.messages(turn) if m["role"] == "tool"] == ["q2", "q1"]
+
+
+def test_results_with_a_user_message_continue(gate: Gate) -> None:
+    gate.model.will(asks_for("u1"), says())
+    gate.post(chat("look", **named("with-user")))
+    gate.post(chat(*asked("u1"), result("u1"), user("and hurry"), **named("with-user")))
+    (turn,) = gate.turns("with-user")
+    assert [m["role"] for m in gate.messages(turn)] == ["user", "assistant", "tool", "user"] + [
+        "assistant"
+    ]
+    assert turn["user_input"] == "look"
+
+
+# -- late, unknown, repeated -----------------------------------------------------------------------
+
+
+def test_a_late_result_reopens_the_turn_and_adds_a_step(gate: Gate) -> None:
+    gate.model.will(asks_for("l1"), says("instead"), says("after all"))
+    gate.post(chat("look", **named("late")))
+    gate.post(chat("something else", **named("late")))
+    turn = gate.turn(gate.post(chat(*asked("l1"), result("l1", "at last"), **named("late"))))
+    assert [t["status"] for t in gate.turns("late")] == ["success", "success"]
+    assert turn["turn_index"] == 0
+    old, added = gate.steps(turn, "tool_call")
+    assert (old["status"], old["error_type"]) == ("cancelled", "no_result")
+    assert (added["status"], added["tool_call_id"]) == ("success", "l1")
+    assert added["metadata"]["late"] is True
+    assert gate.payload(added["output_payload"]) == b"at last"
+    assert gate.story(turn)[-11:] == [
+        "turn.updated tool_result",
+        "run.updated running",
+        "step.started tool_call",
+        "step.completed success",
+        "message.added tool",
+        "tool.results_sent",
+        "step.started llm_call",
+        *ENDED,
+    ]
+
+
+def test_a_result_that_nothing_asked_for_begins_a_turn(gate: Gate) -> None:
+    gate.model.will(says(), says())
+    gate.post(chat("hi", **named("unasked")))
+    gate.post(chat(*asked("never"), result("never"), **named("unasked")))
+    turns = gate.turns("unasked")
+    assert len(turns) == 2
+    assert gate.steps(turns[1], "tool_call") == []
+    assert [m["kind"] for m in gate.messages(turns[1])] == ["tool_result", "message"]
+
+
+def test_the_newest_turn_that_asked_gets_the_result(gate: Gate) -> None:
+    gate.model.will(asks_for("x1"), says(), asks_for("x1"), says())
+    gate.post(chat("one", **named("reused")))
+    gate.post(chat(user("one"), said(None, call("x1")), result("x1"), **named("reused")))
+    gate.post(chat("two", **named("reused")))
+    gate.post(chat(user("two"), said(None, call("x1")), result("x1"), **named("reused")))
+    assert [(t["llm_calls"], t["status"]) for t in gate.turns("reused")] == [(2, "success")] * 2
+
+
+def test_an_unknown_turn_key_ends_the_turn_whose_calls_it_answers(gate: Gate) -> None:
+    gate.model.will(asks_for("k1", "k2"), says())
+    gate.post(chat("look", **named("keys", "first")))
+    gate.post(chat(*asked("k1", "k2"), result("k1"), **named("keys", "second")))
+    old, new = gate.turns("keys")
+    assert (old["status"], old["ended_by"], old["finish_reason"]) == (
+        "success",
+        "finished",
+        "tool_calls",
+    )
+    status = {s["tool_call_id"]: (s["status"], s["error_type"]) for s in gate.steps(old)[1:]}
+    assert status == {"k1": ("success", None), "k2": ("cancelled", "no_result")}
+    assert gate.story(old)[-3:] == [
+        "step.completed cancelled",
+        "run.completed success",
+        "turn.completed success finished",
+    ]
+    assert (new["turn_key"], new["status"]) == ("second", "success")
+    assert [m["role"] for m in gate.messages(new)] == ["tool", "assistant"]
+
+
+def test_a_turn_key_alone_decides(gate: Gate) -> None:
+    gate.model.will(asks_for("d1"), asks_for("d2"), says())
+    gate.post(chat("one", **named("decides", "first")))
+    gate.post(chat("two", **named("decides", "second")))
+    gate.post(chat(*asked("d1"), result("d1"), **named("decides", "second")))
+    first, second = gate.turns("decides")
+    assert (first["status"], second["llm_calls"]) == ("running", 2)
+
+
+def test_the_same_request_again_adds_nothing_twice(gate: Gate) -> None:
+    down = whole({"error": {"message": "down"}}, status="503 Down")
+    gate.model.will(asks_for("s1"), down, says("there"))
+    gate.post(chat("look", **named("same")))
+    body = chat(*asked("s1"), result("s1"), **named("same"))
+    assert [gate.post(body).status, gate.post(body).status] == [503, 200]
+    (turn,) = gate.turns("same")
+    assert [m["role"] for m in gate.messages(turn)] == ["user", "assistant", "tool", "assistant"]
+    assert [s["step_type"] for s in gate.steps(turn)] == ["llm_call", "tool_call"] + [
+        "llm_call"
+    ] * 2
+    assert gate.story(turn)[-7:] == [
+        "turn.updated tool_result",
+        "run.updated running",
+        "step.started llm_call",
+        *ENDED,
+    ]
+
+
+# -- calls that make no step -----------------------------------------------------------------------
+
+
+def test_without_a_session_nothing_is_awaited(gate: Gate) -> None:
+    gate.model.will(asks_for("n1"), says())
+    turn = gate.turn(gate.post(chat("look")))
+    assert gate.story(turn)[3:] == [
+        "step.started llm_call",
+        *WAITS,
+        "run.completed success",
+        "turn.completed success finished",
+    ]
+    assert (turn["finish_reason"], turn["tool_calls"]) == ("tool_calls", 0)
+    other = gate.turn(gate.post(chat(*asked("n1"), result("n1"))))
+    assert other["id"] != turn["id"]
+    assert gate.steps(other, "tool_call") == []
+
+
+def test_a_call_that_was_cut_short_is_not_awaited(gate: Gate) -> None:
+    cut = completion(None, call("i1"), call("i2", arguments='{"a'))
+    cut["choices"][0]["finish_reason"] = "length"
+    gate.model.will(whole(cut))
+    turn = gate.turn(gate.post(chat("look", **named("cut-call"))))
+    assert [s["tool_call_id"] for s in gate.steps(turn, "tool_call")] == ["i1"]
+    calls = gate.steps(turn)[0]["tool_calls"]
+    assert [c["incomplete"] for c in calls] == [False, True]
+
+
+def test_the_wait_for_a_result_ends(tmp_path: Path) -> None:
+    with gate_and_model(tmp_path, gateway=Gateway(tool_wait_seconds=0.2)) as gate:
+        gate.model.will(asks_for("o1"), says("back"))
+        waiting = gate.post(chat("look", **named("overdue")))
+        turn = gate.ended(waiting)
+        assert (turn["status"], turn["ended_by"], turn["finish_reason"]) == (
+            "success",
+            "finished",
+            "tool_calls",
+        )
+        tool = gate.steps(turn, "tool_call")[0]
+        assert (tool["status"], tool["error_type"]) == ("cancelled", "no_result")
+        assert gate.session("overdue")["active_turn_id"] is None
+        late = gate.turn(gate.post(chat(*asked("o1"), result("o1"), **named("overdue"))))
+        assert (late["id"], late["status"]) == (turn["id"], "success")
+        assert (late["finish_reason"], late["final_output"]) == ("stop", "back")

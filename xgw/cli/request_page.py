@@ -1,0 +1,92 @@
+"""What `xgw show` tells about a request log: the exchange as it was on the wire, secrets masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xgw.cli import spelling
+from xgw.cli.pages import Page, joined
+from xgw.cli.terminal import Role
+from xgw.cli.turn_page import client_words, render_error
+from xgw.queries import payloads
+from xgw.queries.pages import Row
+from xgw.store.database import Store
+
+
+def render_request(page: Page, store: Store, log: Row) -> None:
+    """A request log with its bodies."""
+    keys = [key for key in (log["request_payload"], log["response_body"]) if key]
+    bodies = payloads.bodies(store, keys)
+    page.head(f"request {log['id']}", *_outcome(log))
+    page.text(f"{log['method']} {log['url']}", most=3)
+    _fields(page, log)
+    render_error(page, log)
+    page.section("Request headers")
+    page.pairs(log["request_headers"] or ())
+    _body(page, "Request body", log["request_payload"], bodies)
+    page.section("Response headers")
+    page.pairs(log["response_headers"] or ())
+    _body(page, "Response body", log["response_body"], bodies, cut=bool(log["truncated"]))
+    if log["error_body"]:
+        page.section("Error body")
+        page.text(log["error_body"])
+
+
+def _outcome(log: Row) -> tuple[str, Role]:
+    if log["ended_at"] is None:
+        return "running", "busy"
+    failed = log["error_type"] is not None or (log["status_code"] or 0) >= 400
+    return str(log["status_code"] or "failed"), "bad" if failed else "good"
+
+
+def _fields(page: Page, log: Row) -> None:
+    page.field("model", page.served(log["provider_name"], log["model"]))
+    page.field("endpoint", joined(log["endpoint"], "streamed" if log["stream"] else None))
+    for name in ("session", "turn", "run", "step"):
+        page.field(name, log[f"{name}_id"])
+    page.field("started", spelling.moment(log["started_at"]))
+    page.field("took", _took(log))
+    page.field("stream", _stream(log))
+    page.field("tokens", _tokens(log))
+    page.field("bytes", _bytes(log))
+    page.field("client", client_words(log["client"]))
+
+
+def _took(log: Row) -> str:
+    first = None if log["ttft_ms"] is None else f"first token {spelling.duration(log['ttft_ms'])}"
+    return joined(spelling.duration(log["latency_ms"]), first)
+
+
+def _stream(log: Row) -> str | None:
+    """When the pieces of the answer came, and the longest silence between two."""
+    times = [frame[1] for frame in log["frames"] or () if len(frame) == 2]
+    if len(times) < 2:
+        return None
+    longest = max(b - a for a, b in zip(times, times[1:], strict=False))
+    return (
+        f"{len(times)} reads from {spelling.duration(times[0])} to {spelling.duration(times[-1])}, "
+        f"longest silence {spelling.duration(longest)}"
+    )
+
+
+def _tokens(log: Row) -> str | None:
+    counts = (log["input_tokens"], log["output_tokens"])
+    if counts == (None, None):
+        return None
+    return f"{spelling.count(counts[0])} in → {spelling.count(counts[1])} out"
+
+
+def _bytes(log: Row) -> str:
+    pieces = None if log["chunks"] is None else f"in {log['chunks']} pieces"
+    sent, received = spelling.size(log["bytes_sent"]), spelling.size(log["bytes_received"])
+    return joined(f"{sent} sent", f"{received} received", pieces)
+
+
+def _body(page: Page, title: str, key: str | None, bodies: dict[str, Any], *, cut: bool = False) -> None:
+    if key is None:
+        return
+    if key not in bodies:
+        page.section(title, "not in the store any more")
+        return
+    page.section(title, "cut in the record" if cut else "")
+    page.json(bodies[key])

@@ -1,0 +1,81 @@
+"""Messages: the history as people see it.
+
+Everything here runs inside the writer's transaction and may run again after a rollback.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from xgw.recording import sessions
+from xgw.recording.facts import MessageFacts, Scope
+from xgw.recording.moves import emit
+from xgw.store.transaction import Transaction
+
+
+def add_messages(
+    tx: Transaction,
+    scope: Scope,
+    messages: Sequence[MessageFacts],
+    at: datetime.datetime,
+    step_id: str | None = None,
+    *,
+    first: bool = False,
+) -> None:
+    """Items of the history, in order: `message.added` each. `first`: the turn has none yet."""
+    if not messages:
+        return
+    index = _first_index(tx, scope, len(messages), first=first)
+    tx.insert_many(
+        "messages",
+        [_row(scope, m, index + n, at, step_id) for n, m in enumerate(messages)],
+    )
+    for message in messages:
+        payload = {
+            "message_id": message.id,
+            "kind": message.kind,
+            "role": message.role,
+            "token_count": message.token_count,
+            "tool_call_id": message.tool_call_id,
+            "text": message.content,
+        }
+        emit(tx, scope, "message.added", at, payload, step_id)
+
+
+def _first_index(tx: Transaction, scope: Scope, count: int, *, first: bool) -> int:
+    """In its session; in its turn without one."""
+    if scope.session_id is not None:
+        return sessions.next_message_index(tx, scope.session_id, count)
+    if first:
+        return 0
+    row = tx.one(
+        "SELECT coalesce(max(message_index) + 1, 0) FROM messages WHERE turn_id = ?",
+        (scope.turn_id,),
+    )
+    return row[0] if row else 0
+
+
+def _row(
+    scope: Scope, message: MessageFacts, index: int, at: datetime.datetime, step_id: str | None
+) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "session_id": scope.session_id,
+        "turn_id": scope.turn_id,
+        "run_id": scope.run_id,
+        "step_id": step_id,
+        "message_index": index,
+        "kind": message.kind,
+        "role": message.role,
+        "content": message.content,
+        "parts": message.parts,
+        "tool_calls": message.tool_calls,
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "token_count": message.token_count,
+        "token_source": message.token_source,
+        "metadata": message.metadata,
+        "created_at": at,
+    }
