@@ -9,23 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway_fixtures import (
-    CHAT,
-    DONE,
-    Gate,
-    Row,
-    a_test_of,
-    chat,
-    delta,
-    finish,
-    gate_and_model,
-    named,
-    raw,
-    says,
-    stream,
-    streams,
-    whole,
-)
+from gateway_fixtures import CHAT, Gate, a_test_of, gate_and_model
+from scripted_model import DONE, Row, chat, delta, finish, named, raw, says, stream, streams, whole
 from xgw import ids
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway_fixtures import CHAT, Client, Gate, Row, a_test_of, chat, gate_and_model, named, says
+from gateway_fixtures import CHAT, Client, Gate, a_test_of, gate_and_model
+from scripted_model import Row, chat, named, says
 from xgw import ids
 from xgw.config import ClientKey, Gateway, Server
 from xgw.store.models import Turn

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway_fixtures import (
-    Gate,
+from gateway_fixtures import Gate, a_test_of, gate_and_model
+from scripted_model import (
     Row,
-    a_test_of,
     asks_for,
     call,
     chat,
     completion,
     delta,
     finish,
-    gate_and_model,
     named,
     result,
     said,
@@ -183,7 +181,7 @@ def test_results_of_several_tools_in_one_request(gate: Gate) -> None:
     gate.post(chat("look", **named("both")))
     history = [*asked("q1", "q2"), result("q2"), result("q1")]
     turn = gate.turn(gate.post(chat(*history, **named("both"))))
-    assert gate.story(turn)[10:] == [
+    assert gate.story(turn)[11:] == [
         "run.updated running",
         *["step.completed success", "message.added tool"] * 2,
         "tool.results_sent",

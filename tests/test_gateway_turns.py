@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_fixtures import (
-    CHAT,
-    Gate,
-    a_test_of,
+from gateway_fixtures import CHAT, Gate, a_test_of, gate_and_model
+from scripted_model import (
     asks_for,
     chat,
-    gate_and_model,
     named,
     result,
     said,
@@ -21,7 +18,9 @@ from gateway_fixtures import (
     user,
     whole,
 )
-from gateway_fixtures import call as tool_call
+from scripted_model import (
+    call as tool_call,
+)
 
 BEGUN = ["turn.started", "run.started", "message.added user", "step.started llm_call"]
 ENDED = [

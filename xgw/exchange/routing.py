@@ -52,26 +52,23 @@ class Catalog:
     def __init__(self, transport: Transport, headers_for: Callable[[Provider], Any]) -> None:
         self._transport = transport
         self._headers_for = headers_for
-        self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._lists: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     def lists(self, providers: Sequence[Provider]) -> dict[str, list[dict[str, Any]]]:
         """Model objects by provider name; those that are not fresh are asked for at once."""
-        now = clock.monotonic()
-        with self._lock:
-            known = {
-                name: models
-                for name, (at, models) in self._lists.items()
-                if now - at < LIST_SECONDS
-            }
-        stale = [p for p in providers if "models" in p.endpoints and p.name not in known]
-        if stale:
-            with ThreadPoolExecutor(len(stale)) as pool:
-                for provider, models in zip(stale, pool.map(self._ask, stale), strict=True):
-                    known[provider.name] = models
-            with self._lock:
-                self._lists.update({p.name: (clock.monotonic(), known[p.name]) for p in stale})
-        return {p.name: known.get(p.name, []) for p in providers}
+        with self._asking:  # whoever comes meanwhile waits for the same answers
+            now = clock.monotonic()
+            stale = [p for p in providers if "models" in p.endpoints and self._is_stale(p, now)]
+            if stale:
+                with ThreadPoolExecutor(len(stale)) as pool:
+                    for provider, models in zip(stale, pool.map(self._ask, stale), strict=True):
+                        self._lists[provider.name] = (clock.monotonic(), models)
+            return {p.name: self._lists.get(p.name, (0.0, []))[1] for p in providers}
+
+    def _is_stale(self, provider: Provider, now: float) -> bool:
+        known = self._lists.get(provider.name)
+        return known is None or now - known[0] >= LIST_SECONDS
 
     def _ask(self, provider: Provider) -> list[dict[str, Any]]:
         request = UpstreamRequest(
@@ -110,7 +107,7 @@ class Router:
         if route is None:
             route = next((r for pattern, r in self._globs if pattern.fullmatch(model)), None)
         if route is None:
-            return self._way(model, endpoint, self._unrouted(model))
+            return self._way(model, endpoint, self._unrouted(model, endpoint))
         targets = [self._target(text, model) for text in route.targets]
         return self._way(model, endpoint, targets, route.retry, route.fallback_on)
 
@@ -128,11 +125,12 @@ class Router:
                 seen.setdefault(model["id"], model)
         return list(seen.values())
 
-    def _unrouted(self, model: str) -> list[Target]:
+    def _unrouted(self, model: str, endpoint: str) -> list[Target]:
         provider_name, slash, rest = model.partition("/")
         if slash and rest and provider_name in self._providers:
             return [Target(self._providers[provider_name], rest)]
-        real = [p for p in self._config.providers if p.kind != "demo"]
+        serving = [p for p in self._config.providers if endpoint in p.endpoints]
+        real = [p for p in serving if p.kind != "demo"]
         if len(real) > 1 or (real and self._config.routes):
             lists = self._catalog.lists(real)
             listing = [p for p in real if any(m["id"] == model for m in lists[p.name])]
@@ -140,8 +138,7 @@ class Router:
                 return [Target(listing[0], model)]
         if real:
             return [] if self._config.routes else [Target(p, model) for p in real[:1]]
-        demo = [p for p in self._config.providers if p.kind == "demo"]
-        return [Target(demo[0], model)] if demo and not self._config.routes else []
+        return [Target(p, model) for p in serving[:1]] if not self._config.routes else []
 
     def _target(self, text: str, asked: str) -> Target:
         provider, _, model = text.partition("/")

@@ -38,7 +38,7 @@ def status(store: Store) -> list[tuple[str, datetime.datetime | None]]:
     """Every migration by name with the time it was applied, None while it is pending."""
     if not store.path.exists():
         return [(path.stem, None) for path in _scripts()]
-    with _opened(store) as runner:
+    with _translated(store.path), _opened(store) as runner:
         return [(m.name, m.applied) for m in runner.status()]
 
 
