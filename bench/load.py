@@ -1,103 +1,172 @@
-"""The load: clients on kept-alive connections that each send their next request on an answer."""
+"""The load: clients on kept-alive connections that each send their next request on an answer.
+
+Runs in the loader's process. Latencies are milliseconds; what a token took on its way is reckoned
+from the time that it carries.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import statistics
+import random
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
+from bench import bodies, wire
+from bench.wire import Answer
+
+MS = 1e6
+"""Nanoseconds in a millisecond."""
+
+NextRequest = Callable[[], bytes | None]
 
 
 @dataclass(frozen=True)
+class Calls:
+    """What to send: `requests` by `clients` at once, none begun after `seconds`.
+
+    Each client begins at a random moment of the first `spread_ms`, as streams in use do.
+    """
+
+    port: int
+    requests: int
+    clients: int = 1
+    model: str = "bench"
+    stream: bool = False
+    size: int = 2048
+    spread_ms: float = 0.0
+    seconds: float = 30.0
+
+
+@dataclass
 class Load:
-    """What a load measured: seconds for each request, and for all of them together."""
+    """What was measured. `rates` are tokens a second, one for each stream of several tokens."""
 
-    latencies: list[float]
-    seconds: float
+    latencies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    first_tokens: list[float] = field(default_factory=list)
+    transits: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
 
-    @property
-    def median_ms(self) -> float:
-        return statistics.median(self.latencies) * 1000
+    def add(self, other: Load) -> None:
+        """Take in another part of the same load."""
+        self.latencies += other.latencies
+        self.seconds += other.seconds
+        self.first_tokens += other.first_tokens
+        self.transits += other.transits
+        self.rates += other.rates
 
     @property
     def requests_per_second(self) -> float:
+        """Answers, over the time that all of them took together."""
         return len(self.latencies) / self.seconds
 
 
 class Client(asyncio.Protocol):
-    """One client: sends `request` for as long as `budget` holds a request to be sent."""
+    """One client: asks for as long as `next_request` has a request for it."""
 
     transport: asyncio.Transport
 
-    def __init__(self, request: bytes, budget: list[int], latencies: list[float]) -> None:
-        self.request, self.budget, self.latencies = request, budget, latencies
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.received = b""
-        self.sent_at = 0.0
+    def __init__(self, next_request: NextRequest, load: Load, *, streams: bool) -> None:
+        self._next_request = next_request
+        self._load = load
+        self._streams = streams
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answer = Answer()
+        self._sent = 0
+        self._marks: list[int] = []
+        self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.send()
 
-    def send(self) -> None:
-        if not self.budget[0]:
-            self.done.set_result(None)
-            self.transport.close()
+    async def run(self, delay: float) -> None:
+        """Begin after `delay` seconds; ConnectionError unless every answer is 200."""
+        await asyncio.sleep(delay)
+        self._ask()
+        await self._done
+
+    def _ask(self) -> None:
+        request = self._next_request()
+        if request is None:
+            self._done.set_result(None)
             return
-        self.budget[0] -= 1
-        self.received = b""
-        self.sent_at = time.perf_counter()
-        self.transport.write(self.request)
+        self._answer = Answer()
+        self._marks = []
+        self._sent = time.monotonic_ns()
+        self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.received += data
-        if not is_complete(self.received):
+        now = time.monotonic_ns()
+        if self._streams:
+            self._read_marks(data, now)
+        if not self._answer.feed(data):
             return
-        self.latencies.append(time.perf_counter() - self.sent_at)
-        if self.received[9:12] == b"200":
-            self.send()
-        else:
-            self.fail(self.received[:400].decode("latin-1"))
+        if self._answer.status != 200:
+            self._fail(self._answer.body()[:400].decode("latin-1"))
+            return
+        self._load.latencies.append((now - self._sent) / MS)
+        if len(self._marks) > 1:
+            lasted = self._marks[-1] - self._marks[0]
+            self._load.rates.append((len(self._marks) - 1) * 1e9 / lasted)
+        self._ask()
+
+    def _read_marks(self, data: bytes, now: int) -> None:
+        """Note the tokens that are whole; `marks` are the times at which they came."""
+        text, end = self._unread + data, 0
+        for mark in bodies.MARK.finditer(text):
+            end = mark.end()
+            if not self._marks:
+                self._load.first_tokens.append((now - self._sent) / MS)
+            self._marks.append(now)
+            self._load.transits.append((now - int(mark[1])) / MS)
+        self._unread = text[max(end, len(text) - 32) :]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.fail(f"the connection was closed: {exc}")
+        self._fail(f"the connection was closed: {exc}")
 
-    def fail(self, why: str) -> None:
-        if not self.done.done():
-            self.done.set_exception(ConnectionError(why))
-            self.transport.close()
-
-
-def is_complete(received: bytes) -> bool:
-    """Whether a whole answer is there, by its length or its last chunk."""
-    end = received.find(b"\r\n\r\n")
-    if end < 0:
-        return False
-    if length := _LENGTH.search(received, 0, end):
-        return len(received) >= end + 4 + int(length[1])
-    return bool(_CHUNKED.search(received, 0, end)) and received.endswith(b"\r\n0\r\n\r\n")
+    def _fail(self, why: str) -> None:
+        if not self._done.done():
+            self._done.set_exception(ConnectionError(why))
 
 
-async def run_load(port: int, body: bytes, *, clients: int, requests: int) -> Load:
-    """`requests` chat completions by `clients` at once; ConnectionError unless all answer 200."""
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    latencies: list[float] = []
-    budget = [requests]
+async def run_calls(calls: Calls) -> Load:
+    """Connect, then measure; ConnectionError unless every answer is 200."""
+    load = Load()
+    chance = random.Random(calls.clients)
+    next_request = _budget(calls)
     loop = asyncio.get_running_loop()
-    started = time.perf_counter()
     made = [
         await loop.create_connection(
-            lambda: Client(head.encode() + body, budget, latencies), "127.0.0.1", port
+            lambda: Client(next_request, load, streams=calls.stream), "127.0.0.1", calls.port
         )
-        for _ in range(clients)
+        for _ in range(calls.clients)
     ]
-    await asyncio.gather(*(client.done for _, client in made))
-    return Load(latencies, time.perf_counter() - started)
+    delays = [chance.random() * calls.spread_ms / 1000 for _ in made]
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(calls.seconds + 30):
+            await asyncio.gather(
+                *(client.run(delay) for (_, client), delay in zip(made, delays, strict=True))
+            )
+        load.seconds = time.monotonic() - begun
+    finally:
+        for transport, _ in made:
+            transport.close()
+    return load
+
+
+def _budget(calls: Calls) -> NextRequest:
+    """Requests until their number or the time is used up."""
+    requests = bodies.Requests(calls.model, calls.size, stream=calls.stream)
+    left, until = calls.requests, time.monotonic() + calls.seconds
+
+    def next_request() -> bytes | None:
+        nonlocal left
+        if left <= 0 or time.monotonic() > until:
+            return None
+        left -= 1
+        return wire.post(requests.next())
+
+    return next_request

@@ -157,8 +157,9 @@ class FilledStore:
 
     def keep(self, envelope: Envelope) -> int:
         """Store an event; nobody is told of it."""
-        self._transaction.emit(envelope)
-        seq = self._transaction.events[-1].seq
+        transaction = Transaction(self._connection)
+        tell(transaction, envelope)
+        seq = transaction.write_events()[-1].seq
         assert seq is not None
         return seq
 
@@ -184,6 +185,20 @@ class FilledStore:
     def _insert(self, table: str, row: dict[str, Any]) -> str:
         self._transaction.insert(table, row)
         return str(row["id"])
+
+
+def tell(tx: Transaction, envelope: Envelope) -> None:
+    """An event like this one, in a transaction."""
+    tx.emit(
+        envelope.type,
+        envelope.at,
+        envelope.project_id,
+        envelope.payload,
+        session_id=envelope.session_id,
+        turn_id=envelope.turn_id,
+        run_id=envelope.run_id,
+        step_id=envelope.step_id,
+    )
 
 
 class _Listener(logging.Handler):

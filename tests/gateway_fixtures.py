@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import orjson
 import peewee
+from flask import Flask
 
 from scripted_model import Model, Row
 from servers import DEADLINE, eventually, in_process
@@ -89,6 +90,12 @@ class Reading:
         self._response.close()
         self._connection.close()
 
+    def close(self) -> None:
+        """Go away as a program does that has had enough."""
+        self._response.close()
+        self._connection.close()
+        self._sock.close()
+
 
 def hang_up(sock: socket.socket) -> None:
     """Close with a reset, whatever is still to be read."""
@@ -127,14 +134,18 @@ class Client:
         content = body if isinstance(body, bytes) else orjson.dumps(body)
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         length = f"Content-Length: {len(content)}\r\n\r\n"
-        connection = http.client.HTTPConnection(*self.address, timeout=DEADLINE)
-        connection.connect()
-        connection.sock.sendall(head.encode() + headers + length.encode() + content)
-        response = http.client.HTTPResponse(connection.sock, method="POST")
-        response.begin()
-        with contextlib.closing(connection), response:
-            found = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, found, response.read())
+        return self.exchange(head.encode() + headers + length.encode() + content)
+
+    def exchange(self, request: bytes) -> Reply:
+        """The answer to these very bytes, after which nothing more comes."""
+        with socket.create_connection(self.address, DEADLINE) as sock:
+            sock.sendall(request)
+            sock.shutdown(socket.SHUT_WR)
+            response = http.client.HTTPResponse(sock, method="POST")
+            response.begin()
+            with response:
+                found = {name.lower(): value for name, value in response.getheaders()}
+                return Reply(response.status, found, response.read())
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Reply:
         return Reading(self.send(None, path, method, **headers)).rest()
@@ -232,11 +243,12 @@ def tell(told: Row) -> str:
 class Gate(Client, Records):
     """xgw in this process with the model as its provider `p1`."""
 
-    def __init__(self, url: str, model: Model, services: Services) -> None:
-        Client.__init__(self, url)
-        Records.__init__(self, services.store)
+    def __init__(self, url: str, model: Model, app: Flask) -> None:
+        self.app = app
+        self.services: Services = app.extensions["xgw"]
         self.model = model
-        self.services = services
+        Client.__init__(self, url)
+        Records.__init__(self, self.services.store)
 
     def ended(self, reply: Reply | Reading | str) -> Row:
         """The turn of an answer, once it has ended."""
@@ -270,16 +282,16 @@ def gateway(folder: Path, model: Model, **tables: Any) -> Iterator[Gate]:
     services.start()
     try:
         with in_process(app) as url:
-            yield Gate(url, model, services)
+            yield Gate(url, model, app)
     finally:
         services.drain(1)
         services.stop()
 
 
 @contextlib.contextmanager
-def gate_and_model(folder: Path, **tables: Any) -> Iterator[Gate]:
-    """A gateway and the model behind it."""
-    model = Model()
+def gate_and_model(folder: Path, model: Model | None = None, **tables: Any) -> Iterator[Gate]:
+    """A gateway and the model behind it, which ends with it."""
+    model = model or Model()
     try:
         with gateway(folder, model, **tables) as gate:
             yield gate
@@ -293,3 +305,4 @@ def a_test_of(gate: Gate) -> Iterator[Gate]:
     gate.model.start_over()
     yield gate
     gate.model.check()
+    eventually(lambda: gate.services.calls.count == 0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_server import TEAM_KEY, TOKEN, ApiServer, Reply
-from filled_store import FilledStore, selects
+from filled_store import FilledStore, selects, tell
 from xgw import clock, ids
 from xgw.store.models import RequestLog, Run, Session, Step, Turn
 
@@ -450,7 +450,7 @@ def test_health_says_that_the_store_cannot_be_written(
     server: ApiServer, filled: FilledStore
 ) -> None:
     with filled.locked():
-        ticket = server.writer.submit(lambda tx: tx.emit(filled.envelope("session.updated")))
+        ticket = server.writer.submit(lambda tx: tell(tx, filled.envelope("session.updated")))
         deadline = clock.monotonic() + 30
         while server.writer.down_reason is None and clock.monotonic() < deadline:
             assert not ticket.wait(0.01)

@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from api_server import TEAM_KEY, TOKEN, ApiServer
+from filled_store import tell
 from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.hub import MAILBOX
@@ -110,7 +111,7 @@ def emit(
 ) -> None:
     """Commit an event and tell everyone."""
     envelope = Envelope(None, type, clock.now(), project, session, None, None, None, payload)
-    server.write(lambda tx: tx.emit(envelope))
+    server.write(lambda tx: tell(tx, envelope))
 
 
 # -- frames and cursors ----------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def test_nothing_is_missed_or_doubled_while_events_pour_in(server: ApiServer) ->
 
 def emit_all(envelopes: list[Envelope], tx: Transaction) -> None:
     for envelope in envelopes:
-        tx.emit(envelope)
+        tell(tx, envelope)
 
 
 class Saying:
@@ -326,7 +327,7 @@ class Saying:
 
     def _tell(self, type: str) -> None:
         envelope = self.envelope(type)
-        self.server.write(lambda tx: tx.emit(envelope))
+        self.server.write(lambda tx: tell(tx, envelope))
 
     def envelope(self, type: str) -> Envelope:
         scope = self.scope

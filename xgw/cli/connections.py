@@ -62,6 +62,15 @@ class ClientSocket(socket.socket):
                 if not self._ready(select.POLLIN, silence):
                     raise TimeoutError("the client sends nothing") from None
 
+    def peek(self, seconds: float) -> bytes:
+        """What comes within `seconds`, left where it is; b"" if nothing does, or at the end."""
+        if not self._ready(select.POLLIN, seconds):
+            return b""
+        try:
+            return self.recv(MAX_HEAD_BYTES, _DONT_WAIT | socket.MSG_PEEK)
+        except OSError:
+            return b""
+
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """Send everything; BrokenPipeError once the client has taken nothing for too long.
 
@@ -210,6 +219,16 @@ class Connection(TConn):  # type: ignore[misc]
         if not self._head:
             return Head.NOTHING
         return Head.COMPLETE if self._complete else Head.PARTIAL
+
+    def follows(self, seconds: float) -> bool:
+        """Whether the next request's whole head is there, or comes within `seconds`.
+
+        Nothing is taken from the socket: what is only begun is for the main thread to gather.
+        """
+        if self.parser.unreader.buf.tell():
+            return False
+        seen = self.sock.peek(seconds)
+        return _END in seen and self.read_head() is Head.COMPLETE
 
     def begin(self, keep: float) -> None:
         """Give the parser the head, in the thread that answers; HeadTooLarge instead.

@@ -17,7 +17,7 @@ import orjson
 
 from xgw import clock
 from xgw.cli.server import ServerAddress, find_server
-from xgw.providers.sse import EventSplitter
+from xgw.providers.sse import EventSplitter, EventTooLarge
 from xgw.queries import events
 from xgw.store.database import Store
 
@@ -109,8 +109,8 @@ class Follower:
         except Refused as refusal:
             self._not_before = clock.monotonic() + RETRY_SECONDS
             self._once(f"{refusal}; reading the store instead, without live progress")
-        except (OSError, http.client.HTTPException):
-            pass  # it stops or starts; the store has whatever it still wrote
+        except (OSError, http.client.HTTPException, EventTooLarge):
+            pass  # the store has whatever did not come from here
         finally:
             connection.close()
 

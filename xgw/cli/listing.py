@@ -14,6 +14,7 @@ from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
+from xgw.cli.wording import error_words, served_words
 
 if TYPE_CHECKING:
     from xgw.config import Loaded
@@ -198,9 +199,9 @@ def _requests_table(screen: Screen, rows: list[Row], demos: frozenset[str]) -> l
             Cell(spelling.duration(row["latency_ms"])),
             Cell(spelling.count(row["input_tokens"])),
             Cell(spelling.count(row["output_tokens"])),
-            Cell("/".join(n for n in (row["provider_name"], _model(row, demos)) if n)),
+            Cell(served_words(row["provider_name"], _model(row, demos))),
             Cell(id_ref(screen, row["id"]), "name"),
-            Cell(_error(row), "bad"),
+            Cell(error_words(row), "bad"),
         )
         for row in rows
     ]
@@ -235,12 +236,6 @@ def _outcome(row: Row) -> tuple[str, Role]:
     if row["ended_at"] is None:
         return "running", "busy"
     return str(row["status_code"] or "failed"), "bad" if failed else "good"
-
-
-def _error(row: Row) -> str:
-    if row["error_type"] is None and row["error_message"] is None:
-        return ""
-    return ": ".join(word for word in (row["error_type"], row["error_message"]) if word)
 
 
 # -- JSON, and what is said beside the list --------------------------------------------------------

@@ -10,6 +10,7 @@ import orjson
 
 from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
+from xgw.cli.wording import served_words
 
 LABEL = 12
 SCRIPTED = "scripted, no model"
@@ -44,7 +45,7 @@ class Page:
 
     def served(self, provider: str | None, model: str | None) -> str:
         """Provider and model, and that it is the demo where it is."""
-        name = "/".join(part for part in (provider, model) if part)
+        name = served_words(provider, model)
         return f"{name} ({SCRIPTED})" if provider in self.demos else name
 
     def field(self, label: str, value: str | None, role: Role = "plain") -> None:
@@ -74,7 +75,12 @@ class Page:
         self.lines.extend(lines)
 
     def text(
-        self, text: str, indent: int = 2, role: Role = "plain", most: int = SHORT_TEXT, mark: str = ""
+        self,
+        text: str,
+        indent: int = 2,
+        role: Role = "plain",
+        most: int = SHORT_TEXT,
+        mark: str = "",
     ) -> None:
         """A recorded text, wrapped, after `mark`; cut to `most` lines with a hint."""
         margin = " " * (indent + len(mark))
@@ -103,8 +109,3 @@ def spelled_json(value: Any) -> str:
     """A JSON value as text: on one line while that is short."""
     line = orjson.dumps(value).decode()
     return line if len(line) <= 60 else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
-
-def joined(*parts: str | None) -> str:
-    """What is known of these, set apart by dots."""
-    return " · ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Reading the store from a command: opened if it can be read, filters as options, bodies, windows."""
+"""Reading the store from a command: opened if it can be read, filters as options, bodies."""
 
 from __future__ import annotations
 

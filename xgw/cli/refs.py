@@ -1,4 +1,4 @@
-"""What a person names on the command line: ids whole or in part, keys, `last`, the seq of an event."""
+"""What a person names on the command line: ids, whole or in part, keys, `last`, an event's seq."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
 
 from xgw.cli import spelling
-from xgw.cli.pages import Page, joined
+from xgw.cli.pages import Page
+from xgw.cli.run_page import render_error
 from xgw.cli.terminal import Role
-from xgw.cli.turn_page import client_words, render_error
+from xgw.cli.wording import client_words, first_token_words, joined
 from xgw.queries import payloads
 from xgw.queries.pages import Row
 from xgw.store.database import Store
@@ -15,18 +16,16 @@ from xgw.store.database import Store
 
 def render_request(page: Page, store: Store, log: Row) -> None:
     """A request log with its bodies."""
-    keys = [key for key in (log["request_payload"], log["response_body"]) if key]
-    bodies = payloads.bodies(store, keys)
     page.head(f"request {log['id']}", *_outcome(log))
     page.text(f"{log['method']} {log['url']}", most=3)
     _fields(page, log)
     render_error(page, log)
     page.section("Request headers")
     page.pairs(log["request_headers"] or ())
-    _body(page, "Request body", log["request_payload"], bodies)
+    _body(page, store, "Request body", log["request_payload"])
     page.section("Response headers")
     page.pairs(log["response_headers"] or ())
-    _body(page, "Response body", log["response_body"], bodies, cut=bool(log["truncated"]))
+    _body(page, store, "Response body", log["response_body"], cut=bool(log["truncated"]))
     if log["error_body"]:
         page.section("Error body")
         page.text(log["error_body"])
@@ -53,8 +52,7 @@ def _fields(page: Page, log: Row) -> None:
 
 
 def _took(log: Row) -> str:
-    first = None if log["ttft_ms"] is None else f"first token {spelling.duration(log['ttft_ms'])}"
-    return joined(spelling.duration(log["latency_ms"]), first)
+    return joined(spelling.duration(log["latency_ms"]), first_token_words(log))
 
 
 def _stream(log: Row) -> str | None:
@@ -62,7 +60,7 @@ def _stream(log: Row) -> str | None:
     times = [frame[1] for frame in log["frames"] or () if len(frame) == 2]
     if len(times) < 2:
         return None
-    longest = max(b - a for a, b in zip(times, times[1:], strict=False))
+    longest = max(b - a for a, b in itertools.pairwise(times))
     return (
         f"{len(times)} reads from {spelling.duration(times[0])} to {spelling.duration(times[-1])}, "
         f"longest silence {spelling.duration(longest)}"
@@ -82,11 +80,13 @@ def _bytes(log: Row) -> str:
     return joined(f"{sent} sent", f"{received} received", pieces)
 
 
-def _body(page: Page, title: str, key: str | None, bodies: dict[str, Any], *, cut: bool = False) -> None:
+def _body(page: Page, store: Store, title: str, key: str | None, *, cut: bool = False) -> None:
+    """A body as it was, not set out anew."""
     if key is None:
         return
-    if key not in bodies:
+    body = payloads.find_body(store, key)
+    if body is None:
         page.section(title, "not in the store any more")
         return
     page.section(title, "cut in the record" if cut else "")
-    page.json(bodies[key])
+    page.text(body.decode(errors="replace"))

@@ -7,13 +7,13 @@ from typing import Any
 
 from xgw import clock
 from xgw.cli import listing, overview, spelling
-from xgw.cli.pages import Page, joined, spelled_json
+from xgw.cli.pages import Page, spelled_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import role_of
-from xgw.cli.turn_page import usage_with_total
+from xgw.cli.wording import counted, joined, usage_with_total
 from xgw.events import Envelope
-from xgw.queries import sessions, turns
 from xgw.queries import pages as listed
+from xgw.queries import sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Row
 from xgw.store.database import Store
@@ -45,7 +45,7 @@ def render_session(
         if session[name]:
             page.section(name.replace("_", " ").capitalize())
             page.json(session[name])
-    _turns(page, store, session)
+    _turns(page, store, session, seen.state)
 
 
 def _fields(page: Page, store: Store, session: Row, window: int | None) -> None:
@@ -54,14 +54,16 @@ def _fields(page: Page, store: Store, session: Row, window: int | None) -> None:
     named = joined(session["agent_name"], session["mode"])
     page.field("id", session["id"])
     page.field("title", session["title"])
-    page.field("state", session["status"])
+    page.field("status", session["status"])
     page.field("named by", f"{session['source']}, project {session['project_id']}")
     page.field("agent", named)
     page.field("task", session["task_id"])
     page.field("end user", session["end_user_id"])
     page.field("model", page.served(session["provider_name"], session["model"]))
-    page.field("created", f"{spelling.moment(session['created_at'])}, "
-               f"{spelling.ago(session['created_at'], now)}")
+    page.field(
+        "created",
+        f"{spelling.moment(session['created_at'])}, {spelling.ago(session['created_at'], now)}",
+    )
     if last is not None:
         page.field("last turn", f"{spelling.moment(last)}, {spelling.ago(last, now)}")
     page.field("holds", _holds(session))
@@ -75,9 +77,7 @@ def _fields(page: Page, store: Store, session: Row, window: int | None) -> None:
 
 def _holds(session: Row) -> str:
     counts = (("turn_count", "turn"), ("message_count", "message"), ("request_count", "request"))
-    return ", ".join(
-        f"{session[name]:,} {noun}{'' if session[name] == 1 else 's'}" for name, noun in counts
-    )
+    return ", ".join(counted(session[name], noun) for name, noun in counts)
 
 
 def _context(session: Row, window: int | None) -> str:
@@ -91,11 +91,13 @@ def _context(session: Row, window: int | None) -> str:
 
 def _tool_names(store: Store, session: Row) -> list[str]:
     offered = (tool for tool in sessions.find_tools(store, session["id"]) if isinstance(tool, dict))
-    functions = (tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered)
+    functions = (
+        tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered
+    )
     return [str(f.get("name") or f.get("type") or spelling.UNKNOWN) for f in functions]
 
 
-def _turns(page: Page, store: Store, session: Row) -> None:
+def _turns(page: Page, store: Store, session: Row, state: str) -> None:
     most = listed.MAX_LIMIT if page.full else NEWEST_TURNS
     inside = Filters().and_also("session_id", session["id"])
     rows: list[Row] = []
@@ -109,13 +111,15 @@ def _turns(page: Page, store: Store, session: Row) -> None:
     if not rows:
         page.section("Turns", "none yet")
         return
+    active = {session["active_turn_id"]: state}
+    cells = [_turn(page, row, active.get(row["id"])) for row in rows[::-1]]
     left = session["turn_count"] - len(rows)
     page.section("Turns", f"the newest {len(rows)}; {left:,} more with --full" if left > 0 else "")
-    page.add(render(page.screen, _COLUMNS, [_turn(page, row) for row in rows[::-1]], tail="input"))
+    page.add(render(page.screen, _COLUMNS, cells, tail="input"))
 
 
-def _turn(page: Page, turn: Row) -> list[Cell]:
-    state = overview.state_of_turn(turn["status"], None)
+def _turn(page: Page, turn: Row, known_state: str | None) -> list[Cell]:
+    state = known_state or overview.state_of_turn(turn["status"], None)
     failed = turn["error_type"] or turn["ended_by"]
     return [
         Cell(str(turn["turn_index"] + 1)),

@@ -52,7 +52,7 @@ def show(config_path: Path | None, db: str | None, as_json: bool, ref: str, full
 
 
 def _render(page: Page, loaded: Loaded, store: Store, found: Found) -> None:
-    from xgw.cli import request_page, session_page, step_page, turn_page
+    from xgw.cli import request_page, run_page, session_page, step_page, turn_page
 
     match found.kind:
         case "session":
@@ -60,7 +60,7 @@ def _render(page: Page, loaded: Loaded, store: Store, found: Found) -> None:
         case "turn":
             turn_page.render_turn(page, store, _with_runs(store, found.row))
         case "run":
-            turn_page.render_run(page, store, _with_steps(store, found.row))
+            run_page.render_run(page, store, _with_steps(store, found.row))
         case "step":
             step_page.render_step(page, store, found.row)
         case "message":

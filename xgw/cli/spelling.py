@@ -32,7 +32,7 @@ def usd(cost: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Milliseconds, seconds, minutes or hours: what reads best."""
+    """Milliseconds, seconds, minutes, hours or days: what reads best."""
     if ms is None:
         return UNKNOWN
     if ms < 1000:
@@ -43,7 +43,9 @@ def duration(ms: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 2880:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60:02d} h"
 
 
 def size(count: int | None) -> str:
@@ -83,9 +85,9 @@ def time_of_day(at: datetime.datetime) -> str:
 
 
 def since(text: str) -> datetime.datetime:
-    """The moment that a person names: an RFC 3339 time, a date, or how long ago (`90s`, `2h`, `7d`).
+    """The moment that a person names; ValueError if it is none.
 
-    ValueError otherwise.
+    An RFC 3339 time, a date, or how long ago: `90s`, `15m`, `2h`, `7d`, `3w`.
     """
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
     scales = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -9,7 +9,7 @@ import click
 
 from xgw.cli import reading, spelling
 from xgw.cli.configuration import with_configuration, with_json
-from xgw.cli.tables import Cell, Column, render
+from xgw.cli.tables import Cell, Column, left_out, render
 from xgw.cli.terminal import Role, Screen, note, stdout, write, write_json
 
 if TYPE_CHECKING:
@@ -63,22 +63,32 @@ def stats(
     from xgw.web import serialize
 
     period = {"since": reading.time_of("since", since), "until": reading.time_of("until", until)}
-    with reading.opened(config_path, db) as (_, store):
+    with reading.opened(config_path, db) as (loaded, store):
         found = collect(store, group, **period)
     if as_json:
         write_json(serialize.stats(found))
     elif found.rows:
-        write(_table(stdout(), found))
+        _print(stdout(), found, reading.demos(loaded.config))
     else:
-        note("No calls to providers are recorded" + (" for this time." if since or until else " yet."))
+        note(
+            "No calls to providers are recorded"
+            + (" for this time." if since or until else " yet.")
+        )
 
 
-def _table(screen: Screen, found: Stats) -> list[str]:
-    group = Column(found.group)
-    rows = [_row(row[found.group] or spelling.UNKNOWN, row, "plain") for row in found.rows]
+def _print(screen: Screen, found: Stats, demos: frozenset[str]) -> None:
+    columns = (Column(found.group), *_COLUMNS)
+    rows = [_row(_name(found.group, row, demos), row, "plain") for row in found.rows]
     if len(rows) > 1:
         rows.append(_row(TOTAL, found.totals, "name"))
-    return render(screen, (group, *_COLUMNS), rows)
+    write(render(screen, columns, rows))
+    if missing := left_out(screen, columns, rows):
+        note(f"The terminal is too narrow for: {', '.join(missing)}")
+
+
+def _name(group: str, row: Row, demos: frozenset[str]) -> str:
+    name = row[group] or spelling.UNKNOWN
+    return f"{name} (scripted)" if group == "provider" and name in demos else str(name)
 
 
 def _row(name: str, row: Row, role: Role) -> list[Cell]:
@@ -93,5 +103,8 @@ def _row(name: str, row: Row, role: Role) -> list[Cell]:
         Cell(spelling.count(row["reasoning_tokens"]), role),
         Cell(spelling.usd(row["cost_usd"]), role),
         Cell(spelling.count(row["unpriced"]), "waiting" if row["unpriced"] else role),
-        *(Cell(spelling.duration(latency[p]) if p in latency else "", role) for p in ("p50", "p90", "p99")),
+        *(
+            Cell(spelling.duration(latency[p]) if p in latency else "", role)
+            for p in ("p50", "p90", "p99")
+        ),
     ]

@@ -7,8 +7,15 @@ from typing import Any
 
 from xgw import clock
 from xgw.cli import spelling, timeline
-from xgw.cli.pages import Page, joined, spelled_json
-from xgw.cli.turn_page import render_error, speed_words, usage_with_total
+from xgw.cli.pages import Page, spelled_json
+from xgw.cli.run_page import render_error
+from xgw.cli.wording import (
+    counted,
+    first_token_words,
+    joined,
+    speed_words,
+    usage_with_total,
+)
 from xgw.queries import payloads, requests, steps
 from xgw.queries.pages import Row
 from xgw.store.database import Store
@@ -19,8 +26,6 @@ _NOT_SETTINGS = frozenset({"messages", "input", "tools", "model"})
 
 def render_step(page: Page, store: Store, step: Row) -> None:
     """A step, with the bodies that belong to it."""
-    keys = [key for key in (step["input_payload"], step["output_payload"]) if key]
-    bodies = payloads.bodies(store, keys)
     page.head(
         f"step {step['id']}",
         joined(step["status"], step["finish_reason"]),
@@ -29,11 +34,13 @@ def render_step(page: Page, store: Store, step: Row) -> None:
     _fields(page, step)
     render_error(page, step)
     if step["step_type"] == "llm_call":
+        keys = [key for key in (step["input_payload"], step["output_payload"]) if key]
+        bodies = payloads.bodies(store, keys)
         _sent(page, store, step, bodies.get(step["input_payload"] or ""))
         _received(page, step, bodies.get(step["output_payload"] or ""))
         _request(page, store, step)
     else:
-        _tool(page, step, bodies)
+        _tool(page, store, step)
 
 
 def _fields(page: Page, step: Row) -> None:
@@ -47,8 +54,9 @@ def _fields(page: Page, step: Row) -> None:
     page.field("session", step["session_id"] or "none")
     page.field("turn", step["turn_id"])
     page.field("run", f"{step['run_id']}, step {step['step_index'] + 1}")
-    page.field("started", f"{spelling.moment(step['started_at'])}, "
-               f"{spelling.ago(step['started_at'], now)}")
+    page.field(
+        "started", f"{spelling.moment(step['started_at'])}, {spelling.ago(step['started_at'], now)}"
+    )
     page.field("took", _took(step, now))
     if step["step_type"] == "llm_call":
         page.field("tokens", usage_with_total(step))
@@ -70,7 +78,7 @@ def _attempt(step: Row) -> str | None:
 
 
 def _took(step: Row, now: Any) -> str:
-    first = None if step["ttft_ms"] is None else f"first token {spelling.duration(step['ttft_ms'])}"
+    first = first_token_words(step)
     took = spelling.duration(timeline.elapsed_ms(step, now))
     return joined(took if step["ended_at"] else f"{took} so far", first, speed_words(step))
 
@@ -85,7 +93,9 @@ def _finish(step: Row) -> str | None:
 
 def _sent(page: Page, store: Store, step: Row, body: Any) -> None:
     if not isinstance(body, Mapping):
-        page.section("Sent", "not in the store any more" if body is None and step["input_payload"] else "")
+        page.section(
+            "Sent", "not in the store any more" if body is None and step["input_payload"] else ""
+        )
         if body is not None:
             page.json(body)
         return
@@ -95,7 +105,9 @@ def _sent(page: Page, store: Store, step: Row, body: Any) -> None:
     _changes(page, store, step)
     settings = {name: value for name, value in body.items() if name not in _NOT_SETTINGS}
     for name, value in settings.items():
-        page.text(spelled_json(value) if not isinstance(value, str) else value, 2, most=3, mark=f"{name} ")
+        page.text(
+            spelled_json(value) if not isinstance(value, str) else value, 2, most=3, mark=f"{name} "
+        )
     for tool in _dicts(body.get("tools")):
         _offered(page, tool)
     if isinstance(messages, str):
@@ -110,8 +122,8 @@ def _sent(page: Page, store: Store, step: Row, body: Any) -> None:
 def _sent_words(listed: Sequence[Any], body: Mapping[str, Any]) -> str:
     tools = len(_dicts(body.get("tools")))
     return joined(
-        f"{len(listed)} message{'' if len(listed) == 1 else 's'}",
-        f"{tools} tool{'' if tools == 1 else 's'}" if tools else None,
+        counted(len(listed), "message"),
+        counted(tools, "tool") if tools else None,
     )
 
 
@@ -119,7 +131,11 @@ def _changes(page: Page, store: Store, step: Row) -> None:
     found = steps.find_changes(store, step)
     if found is None:
         return
-    counts = ((len(found.added), "added"), (len(found.changed), "changed"), (len(found.dropped), "dropped"))
+    counts = (
+        (len(found.added), "added"),
+        (len(found.changed), "changed"),
+        (len(found.dropped), "dropped"),
+    )
     told = ", ".join(f"{count} {what}" for count, what in counts if count) or "nothing changed"
     words = f"since the call before ({found.previous_step_id}): "
     page.text(f"{words}the first {found.common_prefix} the same, {told}", 2, "faint")
@@ -167,7 +183,9 @@ def content(page: Page, message: Mapping[str, Any]) -> None:
 
 
 def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    return (
+        [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    )
 
 
 # -- what came back --------------------------------------------------------------------------------
@@ -181,7 +199,9 @@ def _received(page: Page, step: Row, body: Any) -> None:
         _unchosen(page, step, body)
     for choice in choices:
         if len(choices) > 1:
-            page.line(joined(f"choice {choice.get('index')}", choice.get("finish_reason")), 2, "accent")
+            page.line(
+                joined(f"choice {choice.get('index')}", choice.get("finish_reason")), 2, "accent"
+            )
         message = choice.get("message")
         content(page, message if isinstance(message, Mapping) else choice)
     for call in step["tool_calls"] or ():
@@ -219,15 +239,20 @@ def _request(page: Page, store: Store, step: Row) -> None:
     )
 
 
-def _tool(page: Page, step: Row, bodies: Mapping[str, Any]) -> None:
-    arguments = (step["metadata"] or {}).get("arguments")
-    sent = arguments if arguments is not None else bodies.get(step["input_payload"] or "")
-    if sent is not None:
+def _tool(page: Page, store: Store, step: Row) -> None:
+    arguments = (step["metadata"] or {}).get("arguments") or _body(store, step["input_payload"])
+    if arguments is not None:
         page.section("Arguments")
-        page.json(sent)
-    received = bodies.get(step["output_payload"] or "")
+        page.text(str(arguments))
     page.section("Result")
-    if received is None:
+    result = _body(store, step["output_payload"])
+    if result is None:
         page.line("none" if step["ended_at"] else "none yet", 2, "faint")
     else:
-        page.json(received)
+        page.text(result)
+
+
+def _body(store: Store, key: str | None) -> str | None:
+    """A body as it was, to be read."""
+    found = payloads.find_body(store, key) if key else None
+    return None if found is None else found.decode(errors="replace")

@@ -59,6 +59,12 @@ def render(
     return lines
 
 
+def left_out(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+    """The titles of columns for which the terminal is too narrow."""
+    kept = _fitting(screen, columns, rows)
+    return [column.title for at, column in enumerate(columns) if at not in kept]
+
+
 def _with_tail(
     screen: Screen, told: str, used: int, tail: Cell | None, below: bool
 ) -> Iterator[str]:

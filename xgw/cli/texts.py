@@ -39,7 +39,7 @@ def harmless(text: str) -> str:
 def one_line(text: str, most: int | None = None) -> str:
     """The text on one line, spaces collapsed, harmless; cut to `most` cells."""
     known = text if most is None else text[: (most + 1) * _CHARACTERS_PER_CELL]
-    line = harmless(" ".join(known.split()))
+    line = " ".join(harmless(known).split())
     if most is None:
         return line
     return cut(line if len(known) == len(text) else f"{line}…", most)
@@ -64,7 +64,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text, which is harmless, in lines of at most so many cells; broken at spaces if it can be."""
+    """The text, harmless already, in lines of at most so many cells; broken at spaces if it can."""
     return [part for line in text.split("\n") for part in _wrapped(line, width)]
 
 
@@ -113,9 +113,8 @@ def _fitting(text: str, start: int, width: int) -> int:
 
 def _wrapped(line: str, width: int) -> list[str]:
     found, start = [], 0
-    while (end := _fitting(line, start, width)) < len(line):
-        # At least one character, however wide, so that every line is some way on.
-        end = max(end, start + 1)
+    # At least one character a line, however wide it is.
+    while (end := max(start + 1, _fitting(line, start, width))) < len(line):
         space = line.rfind(" ", start, end + 1)
         breaks = space > start and not line[start:space].isspace()
         found.append(line[start : space if breaks else end].rstrip())

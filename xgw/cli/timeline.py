@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from xgw.cli import spelling, texts
 from xgw.cli.terminal import Role, Screen
+from xgw.cli.wording import served_words
 from xgw.queries.pages import Row
 
 NAME_CELLS = 24
@@ -61,7 +62,7 @@ def render(screen: Screen, steps: Sequence[Row], now: datetime.datetime) -> list
 def name_of(step: Row) -> str:
     """What a step is, in a few words: `demo/gpt-4o`, or the name of a tool."""
     if step["step_type"] == "llm_call":
-        served = "/".join(n for n in (step["provider_name"], step["model"] or step["name"]) if n)
+        served = served_words(step["provider_name"], step["model"] or step["name"])
         return f"{served} #{step['attempt']}" if (step["attempt"] or 1) > 1 else served
     kind = "" if step["step_type"] == "tool_call" else f"{step['step_type']} "
     return f"{kind}{step['name'] or spelling.UNKNOWN}"
@@ -85,7 +86,7 @@ def elapsed_ms(step: Row, now: datetime.datetime) -> float:
     """How long a step took, or has taken so far."""
     if step["latency_ms"] is not None:
         return float(step["latency_ms"])
-    return max(0.0, ((step["ended_at"] or now) - step["started_at"]).total_seconds() * 1000)
+    return max(0.0, float(((step["ended_at"] or now) - step["started_at"]).total_seconds()) * 1000)
 
 
 def _scale(screen: Screen, span: Span) -> str:
@@ -93,9 +94,7 @@ def _scale(screen: Screen, span: Span) -> str:
     return screen.paint(f"{'':{BAR_AT}}0{end:>{span.cells - 1}}", "faint")
 
 
-def _step_line(
-    screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime
-) -> str:
+def _step_line(screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime) -> str:
     name = texts.pad(texts.one_line(name_of(step), NAME_CELLS), NAME_CELLS)
     ended = f"{outcome_of(step):>7} {spelling.duration(elapsed_ms(step, now)):>8}  "
     role = role_of(step)

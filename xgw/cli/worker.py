@@ -32,6 +32,9 @@ WORKER_STOP_SECONDS = int(DRAIN_SECONDS) + 2
 LAST_CALL_SECONDS = 0.25
 """How long an idle connection stays open in a worker that stops: a request may be on its way."""
 
+AT_ONCE_SECONDS = 0.002
+"""How long a thread stays with a connection that it has answered."""
+
 _TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NOT_NOW = frozenset({errno.EAGAIN, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
 
@@ -182,16 +185,25 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     # -- requests --------------------------------------------------------------------------------
 
     def handle(self, conn: Connection) -> Any:
-        """Answer one request, in a thread of the pool; whether the connection stays open."""
-        keep = False
-        try:
-            conn.begin(KEEPALIVE_SECONDS if self.alive else LAST_CALL_SECONDS)
-            keep = super().handle(conn)
-        except HeadTooLarge as fault:
-            self.handle_error(None, conn.sock, conn.client, fault)
+        """Answer a request, in a thread of the pool; whether the connection stays open.
+
+        A client that asks again at once is answered by the same thread: going through the main
+        thread costs two changes of thread a request.
+        """
+        keep = self._answer(conn)
+        while keep and self.alive and conn.follows(AT_ONCE_SECONDS):
+            keep = self._answer(conn)
         if not keep:
             conn.end()
         return keep
+
+    def _answer(self, conn: Connection) -> Any:
+        try:
+            conn.begin(KEEPALIVE_SECONDS if self.alive else LAST_CALL_SECONDS)
+            return super().handle(conn)
+        except HeadTooLarge as fault:
+            self.handle_error(None, conn.sock, conn.client, fault)
+            return False
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         refusal = refusal_of(exc)

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from xgw.errors import overloaded
 from xgw.providers.transport import Call
 
+PATIENCE = 2.0
+"""Seconds that a cancelled call may take to end, and its client to read what it is told."""
+
 
 class Calls:
     """Every model call of this process, by turn."""
@@ -18,6 +21,8 @@ class Calls:
         self._lock = threading.Condition(threading.Lock())
         self._taken = 0
         self._by_turn: dict[str, set[Call]] = {}
+        self.closing = False
+        """Whether everything is being cancelled because the server ends."""
 
     @property
     def count(self) -> int:
@@ -52,6 +57,9 @@ class Calls:
         """This call works for that turn."""
         with self._lock:
             self._by_turn.setdefault(turn_id, set()).add(call)
+            closing = self.closing
+        if closing:
+            call.cancel()
 
     def remove(self, turn_id: str, call: Call) -> None:
         """The call has ended."""
@@ -60,6 +68,7 @@ class Calls:
             calls.discard(call)
             if not calls:
                 self._by_turn.pop(turn_id, None)
+            self._lock.notify_all()
 
     def cancel(self, turn_id: str) -> int:
         """Cancel every call of a turn; returns how many there were."""
@@ -69,14 +78,32 @@ class Calls:
             call.cancel()
         return len(calls)
 
+    def end(self, turn_id: str) -> int:
+        """Cancel every call of a turn and wait until they have ended; returns how many there were.
+
+        A client that takes nothing would keep its call from ending: it is cut off after a while.
+        """
+        count = self.cancel(turn_id)
+        if count and not self._wait_for_end(turn_id, PATIENCE):
+            with self._lock:
+                for call in self._by_turn.get(turn_id, ()):
+                    call.sever()
+            self._wait_for_end(turn_id, PATIENCE)
+        return count
+
+    def _wait_for_end(self, turn_id: str, seconds: float) -> bool:
+        with self._lock:
+            return self._lock.wait_for(lambda: turn_id not in self._by_turn, seconds)
+
     def drain(self, seconds: float) -> bool:
         """Wait until no call is under way; False if some still are after `seconds`."""
         with self._lock:
             return self._lock.wait_for(lambda: self._taken == 0, seconds)
 
     def cancel_all(self) -> None:
-        """Cancel everything: the process ends."""
+        """Cancel everything, and whatever still begins: the process ends."""
         with self._lock:
+            self.closing = True
             turns = list(self._by_turn)
         for turn_id in turns:
             self.cancel(turn_id)

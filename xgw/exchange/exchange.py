@@ -139,6 +139,7 @@ class Exchange:
         end, bodies = self.trial.failed(failure)
         facts = self.facts
         on_retry(self._means.recorder.fail_attempt(scope, facts, end, retry, bodies))
+        self.trial.is_recorded = True
         if retry.next == "fallback":
             self._target += 1
             self._tries = 0
@@ -259,7 +260,7 @@ class Exchange:
 
     def _stream_of_whole(self, response: UpstreamResponse, body: bytes) -> Opened:
         """A JSON answer for a client that asked for a stream."""
-        answer = parse_completion(body)
+        answer = self.trial.whole = parse_completion(body)
         self.trial.ttft()
         events = stream_from_completion(body, include_usage=self._order.wants_usage)
         *first, last = events

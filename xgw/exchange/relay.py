@@ -6,6 +6,7 @@ could not read them) and feeds the dialect's parser and the live step with the s
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 
 from xgw import clock
@@ -45,6 +46,7 @@ class Capture:
         self.chunks = 0
         self.truncated = False
         self.frames: list[list[int]] = []
+        self.first_byte_at: datetime.datetime | None = None
 
     def started(self, moment: float) -> None:
         """The moment that the timing counts from."""
@@ -52,6 +54,8 @@ class Capture:
 
     def add(self, block: bytes) -> None:
         """Bytes that have just arrived."""
+        if self.first_byte_at is None:
+            self.first_byte_at = clock.now()
         if not self.truncated:
             room = self._limit - self._kept
             at = round((clock.monotonic() - self._started) * 1000)
@@ -103,6 +107,8 @@ class Relay:
         if self._head:
             head, self._head = self._head, b""
             return self._take(self._splitter.feed(head), closed=False)
+        if self._splitter.overflowed:  # told of at the next feed, which may never come
+            return self._take(self._splitter.feed(b""), closed=False)
         block = self._receive(until)
         if block is None:
             return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
 from xgw import clock, ids
+from xgw.exchange.answers import says_anything, texts_of, tool_calls_of, without_secrets
 from xgw.exchange.means import Means
 from xgw.exchange.order import PATHS, Order, build_request
 from xgw.exchange.relay import Capture, Relay
@@ -39,10 +38,13 @@ class Trial:
         self.elements: tuple[bytes, ...] = ()
         self.response: UpstreamResponse | None = None
         self.relay: Relay | None = None
+        self.whole: Answer | None = None
+        """An answer that came as one body and goes out as a stream."""
         self.live: LiveStep | None = None
+        self.is_recorded = False
+        """Whether its end is recorded already: another try was to follow."""
         self._started = clock.monotonic()
         self._ttft_ms: int | None = None
-        self._first_byte_at: datetime.datetime | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
 
     @classmethod
@@ -104,6 +106,7 @@ class Trial:
         """The clock of this try starts."""
         self.live = live
         live.input_tokens = self.facts.input_tokens
+        live.mask = self._means.masker.text
         self._started = clock.monotonic()
         self.capture.started(self._started)
 
@@ -111,7 +114,6 @@ class Trial:
         """The first content is there: for a whole answer, all of it."""
         if self._ttft_ms is None:
             self._ttft_ms = self._since_start(clock.monotonic())
-            self._first_byte_at = clock.now()
             if self.live is not None:
                 self.live.ttft_ms = self._ttft_ms
 
@@ -120,22 +122,30 @@ class Trial:
         if self.response is not None:
             self.response.close()
 
+    def answer_so_far(self) -> Answer | None:
+        """What has arrived, as it may be stored, if the answer ends here."""
+        answer = self.whole if self.relay is None else self.relay.chat.answer(broken=True)
+        return self.storable(answer) if answer is not None else None
+
+    def storable(self, answer: Answer) -> Answer:
+        """An answer without the secrets that it may quote."""
+        return without_secrets(answer, self._means.masker)
+
     # -- ends ----------------------------------------------------------------------------------
 
     def succeeded(self, answer: Answer) -> tuple[AttemptEnd, list[Stored]]:
-        """The answer came whole."""
+        """The answer came whole; it is `storable`."""
         return self._end("success", answer, None)
 
     def failed(self, failure: UpstreamFailure) -> tuple[AttemptEnd, list[Stored]]:
         """The upstream failed, perhaps after a part of the answer."""
-        answer = self.relay.chat.answer(broken=True) if self.relay is not None else None
-        return self._end("error", answer, failure)
+        return self._end("error", self.answer_so_far(), failure)
 
     def cut(
         self, status: str, error_type: str | None, message: str | None
     ) -> tuple[AttemptEnd, list[Stored]]:
         """The call was ended from this side: the client left, or someone cancelled it."""
-        answer = self.relay.chat.answer(broken=True) if self.relay is not None else None
+        answer = self.answer_so_far()
         failure = UpstreamFailure(error_type, message or "") if error_type else None
         return self._end(status, answer, failure)
 
@@ -162,14 +172,14 @@ class Trial:
             ttft_ms=self._ttft_ms,
             output=bodies[0].hash if bodies else None,
             partial_output=None if status == "success" else self._text_so_far(answer),
-            tool_calls=_tool_calls(answer),
+            tool_calls=tool_calls_of(answer),
             response_headers=self._means.masker.headers(response.headers) if response else None,
             body=body.hash if body else None,
             frames=self.capture.frames or None,
             bytes_received=self.capture.received,
             chunks=self.capture.chunks,
             truncated=self.capture.truncated,
-            first_byte_at=self._first_byte_at,
+            first_byte_at=self.capture.first_byte_at,
             answered=answer is not None and bool(answer.choices or answer.usage),
         )
         return end, [*bodies, *([body] if body else [])]
@@ -203,14 +213,14 @@ class Trial:
             return Usage()
         if answer.usage is not None:
             return answer.usage
-        if self._order.endpoint != "chat.completions":
+        if self._order.endpoint != "chat.completions" or not says_anything(answer):
             return Usage()
         return self._estimate(answer)
 
     def _estimate(self, answer: Answer) -> Usage:
         counter, model = self._means.counter, self._target.model
         sent = self.facts.input_tokens
-        said = [counter.count_text(text, model) for text in _texts(answer)]
+        said = [counter.count_text(text, model) for text in texts_of(answer)]
         if sent is None or any(count is None for count in said):
             return Usage()
         output = sum(count for count in said if count is not None)
@@ -246,33 +256,7 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _tool_calls(answer: Answer | None) -> list[dict[str, Any]] | None:
-    if answer is None or not answer.tool_calls:
-        return None
-    return [
-        {
-            "tool_call_id": call.tool_call_id,
-            "name": call.name,
-            "arguments": call.arguments,
-            "arguments_json_valid": call.arguments_json_valid,
-            "incomplete": call.incomplete,
-        }
-        for call in answer.tool_calls
-    ]
-
-
-def _texts(answer: Answer) -> Iterable[str]:
-    """Everything that the model wrote."""
-    for choice in answer.choices:
-        message = choice["message"]
-        for key in ("content", "refusal", "reasoning_content"):
-            if isinstance(message.get(key), str):
-                yield message[key]
-    for call in answer.tool_calls:
-        yield f"{call.name or ''}{call.arguments}"
-
-
 def _labels(order: Order) -> dict[str, Any] | None:
     """What the client says of itself: its own retries."""
-    count = next((v for n, v in order.headers if n.lower() == "x-stainless-retry-count"), None)
-    return {"client_retry_count": count} if count and count != "0" else None
+    count = next((v for n, v in order.headers if n.lower() == "x-stainless-retry-count"), "0")
+    return {"client_retry_count": count} if count.isdecimal() and count != "0" else None

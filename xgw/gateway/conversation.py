@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from xgw import ids
 from xgw.recording.facts import MessageFacts
 from xgw.store.payloads import Shelf, Stored, fold
 
-SYSTEM_ROLES = frozenset({"system", "developer"})
+SYSTEM_ROLES = ("system", "developer")
 LARGE_PART = 65536
 
 
@@ -50,13 +50,18 @@ class Conversation:
         """Whether the new part holds a user message."""
         return any(element.get("role") == "user" for element in self.elements[self.tail :])
 
-    def history(self) -> History:
-        """What the session's next request is compared with."""
+    def history(self, before: History | None) -> History:
+        """What the session's next request is compared with; `before` is what this one was.
+
+        Without a system prompt of its own, the last one recorded stays the one to compare with.
+        """
         system = frozenset(
             digest
             for element, digest in zip(self.elements, self.hashes, strict=True)
-            if element.get("role") in SYSTEM_ROLES
+            if is_system(element)
         )
+        if not system and before is not None:
+            system = before.system
         return History(len(self.hashes), fold(self.hashes), system)
 
     def compare(self, before: History | None) -> str | None:
@@ -77,8 +82,7 @@ class Conversation:
         prompts = [
             position
             for position in range(self.tail)
-            if self.elements[position].get("role") in SYSTEM_ROLES
-            and self.hashes[position] not in known
+            if is_system(self.elements[position]) and self.hashes[position] not in known
         ]
         return prompts + list(range(self.tail, len(self.elements)))
 
@@ -91,6 +95,11 @@ def read_conversation(elements: Sequence[dict[str, Any]], hashes: Sequence[bytes
             tail = position + 1
             break
     return Conversation(elements, hashes, tail)
+
+
+def is_system(element: Mapping[str, Any]) -> bool:
+    """Whether an element is a system prompt; roles come from clients and may be anything."""
+    return element.get("role") in SYSTEM_ROLES
 
 
 def text_of(content: Any) -> str | None:
@@ -178,7 +187,7 @@ def _beyond_text(element: dict[str, Any]) -> dict[str, Any]:
 
 def _role(role: Any) -> str:
     """Roles as the history knows them; `developer` is the newer spelling of `system`."""
-    if role in ("developer", "system"):
+    if role in SYSTEM_ROLES:
         return "system"
     return role if role in ("user", "assistant", "tool") else "user"
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
-from xgw.errors import ApiError, error_body
+from xgw.errors import ApiError
 from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange, GaveUp, Opened, UsageRefusals
 from xgw.exchange.headers import STREAM_HEADERS, Headers, to_client
@@ -25,7 +25,7 @@ from xgw.gateway.record import Record, Settling
 from xgw.gateway.state import Sessions, SessionState
 from xgw.providers.dialects.chat_request import parse_object, parse_request, rewrite
 from xgw.providers.transport import Call, Cancelled, ClientGone
-from xgw.values import UpstreamFailure
+from xgw.values import Answer, UpstreamFailure
 
 HEARTBEAT = b": heartbeat\n\n"
 
@@ -88,17 +88,15 @@ class Gateway:
 
     def _read(self, ask: Ask, means: Means) -> _Request:
         by_name = {name.lower(): value for name, value in ask.headers}
+        masked = means.masker.body(ask.body)
         if ask.endpoint == "chat.completions":
             chat = parse_request(ask.body)
-            fields, model = chat.fields, chat.model
-            messages, tools = chat.messages, chat.tools
+            recorded = chat if masked is ask.body else parse_request(masked)
+            fields, model = recorded.fields, chat.model
+            messages, tools = recorded.messages, chat.tools
             stream, wants_usage = chat.stream, chat.include_usage
-            masked = means.masker.body(ask.body)
-            if masked is not ask.body:
-                recorded = parse_request(masked)
-                fields, messages = recorded.fields, recorded.messages
         else:
-            fields = parse_object(ask.body)
+            fields = parse_object(masked)
             model, messages, tools = _embedding_model(fields), [], None
             stream, wants_usage = False, False
         identity = read_identity(self._means.config.gateway, by_name, fields, ask.url_key)
@@ -131,7 +129,7 @@ class Gateway:
                 hashes = tuple(_digest(m) for m in request.messages)
             conversation = read_conversation(request.messages, hashes)
         record = Record(
-            self._means,
+            means,
             self._placement,
             self._calls,
             self._sessions,
@@ -196,6 +194,7 @@ class _Forwarding:
         self._call = call
         self._ask = ask
         self._beat = means.config.server.heartbeat_seconds
+        self._finish_passed = False
         self._drains = means.config.gateway.on_disconnect == "drain"
         if self._drains:
             call.client = None
@@ -211,14 +210,16 @@ class _Forwarding:
             return Reply(499, self._own_headers())
         except Cancelled:
             self._record.cancel()
-            raise self._turn_cancelled() from None
+            raise self._cancelled() from None
         except BaseException:
             self._record.fail_internally()
             raise
         if self._order.stream:
             self._record.wait_for_start()
             headers = [*self._own_headers(), *_stream_headers(opened.headers)]
-            return Reply(200, headers, stream=self._stream(opened))
+            stream = self._stream(opened)
+            next(stream)  # inside its `try`: closed unread, it still ends the record
+            return Reply(200, headers, stream=stream)
         return self._whole(opened)
 
     # -- whole answers -------------------------------------------------------------------------
@@ -236,13 +237,15 @@ class _Forwarding:
         headers = [*self._own_headers(), *_json_headers(to_client_list(failure.headers))]
         return Reply(status, headers, body=orjson.dumps(body))
 
-    def _turn_cancelled(self) -> ApiError:
+    def _cancelled(self) -> ApiError:
+        """What a client hears whose turn was cancelled, or whose server ends."""
+        headers = tuple(self._own_headers())
+        if self._record.is_shutdown:
+            message = "The server was shut down before the answer was complete."
+            return ApiError(503, "interrupted", message, code="shutdown", headers=headers)
+        message = "The turn was cancelled."
         return ApiError(
-            409,
-            "invalid_request_error",
-            "The turn was cancelled.",
-            code="turn_cancelled",
-            headers=tuple(self._own_headers()),
+            409, "invalid_request_error", message, code="turn_cancelled", headers=headers
         )
 
     # -- streams -------------------------------------------------------------------------------
@@ -250,18 +253,19 @@ class _Forwarding:
     def _stream(self, opened: Opened) -> Iterator[bytes]:
         """The bytes of a stream. However it ends, the record ends before the last bytes leave."""
         try:
+            yield b""
             yield from self._relay(opened)
         except GeneratorExit:
             if self._drains:
                 self._drain(opened)
             else:
-                self._record.leave()
+                self._leave(opened)
             raise
         except ClientGone:
-            self._record.leave()
+            self._leave(opened)
         except Cancelled:
             self._record.cancel()
-            yield _error_event("The turn was cancelled.", "invalid_request_error", "turn_cancelled")
+            yield _event(self._cancelled().body())
         finally:
             self._exchange.trial.close_response()
             self._record.fail_internally()
@@ -274,6 +278,7 @@ class _Forwarding:
             due = self._next_beat(due)
         if held:
             yield held
+            self._finish_passed = opened.relay is None or opened.relay.chat.finished
         while batch is None or not batch.ended:
             assert opened.relay is not None
             batch = opened.relay.read(due)
@@ -282,14 +287,11 @@ class _Forwarding:
                 yield HEARTBEAT
             elif batch.out:
                 yield batch.out
+                self._finish_passed = opened.relay.chat.finished
         if batch.failure is not None:
             yield self._fault(batch.failure)
             return
-        answer = opened.answer
-        if opened.relay is not None:
-            answer = opened.relay.chat.answer()
-        assert answer is not None
-        self._record.succeed(answer)
+        self._record.succeed(_answer_of(opened))
         if batch.last:
             yield batch.last
 
@@ -299,6 +301,15 @@ class _Forwarding:
         error = body["error"]
         self._record.fail(failure)
         return _event({"error": {**error, "type": error.get("type") or failure.error_type}})
+
+    def _leave(self, opened: Opened) -> None:
+        """The client left. Once it has the finish reason, that is a success all the same."""
+        if self._finish_passed:
+            self._record.succeed(_answer_of(opened))
+        elif self._call.cancelled:
+            self._record.cancel()
+        else:
+            self._record.leave()
 
     def _drain(self, opened: Opened) -> None:
         """The client left and the answer is to be kept all the same: read it to its end."""
@@ -311,8 +322,8 @@ class _Forwarding:
             return
         if batch is not None and batch.failure is not None:
             self._record.fail(batch.failure)
-        elif relay is not None:
-            self._record.succeed(relay.chat.answer())
+        else:
+            self._record.succeed(_answer_of(opened))
 
     def _next_beat(self, due: float) -> float:
         """Heartbeats are counted from the request's arrival; missed ones are not made up for."""
@@ -330,6 +341,13 @@ class _Forwarding:
             ("X-Run-Id", self._record.scope.run_id),
             ("X-Trace-Id", self._record.scope.trace_id),
         ]
+
+
+def _answer_of(opened: Opened) -> Answer:
+    """The answer of a stream that has come to its end, or that came as one body."""
+    answer = opened.answer if opened.relay is None else opened.relay.chat.answer()
+    assert answer is not None
+    return answer
 
 
 def to_client_list(headers: Headers) -> Headers:
@@ -350,10 +368,6 @@ def _stream_headers(upstream: Headers) -> list[tuple[str, str]]:
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(value) + b"\n\n"
-
-
-def _error_event(message: str, error_type: str, code: str) -> bytes:
-    return _event(error_body(message, error_type, None, code))
 
 
 def _embedding_model(fields: dict[str, Any]) -> str:

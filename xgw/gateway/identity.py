@@ -103,7 +103,9 @@ def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _first(what: str, own: list[Given], client: list[Given], others: dict[str, str]) -> Claim | None:
+def _first(
+    what: str, own: list[Given], client: list[Given], others: dict[str, str]
+) -> Claim | None:
     """The first identifier in order; those that disagree with it are kept in `others`.
 
     `own` are xgw's own fields by source, `client` what a known client sends, by its spec.

@@ -97,9 +97,9 @@ class Record:
 
     def begin(self, settling: Settling, session: SessionState | None) -> None:
         """Place the request and hand its start to the writer."""
-        self._session = session
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
-        with session.lock if session else nullcontext():
+        with self._sessions.held(session) if session else nullcontext() as session:
+            self._session = session
             arrival = Arrival(
                 settling.project_id,
                 settling.identity,
@@ -118,10 +118,11 @@ class Record:
             self._ticket = self._means.recorder.begin(opening, bodies)
             if session is not None:
                 session.exists = True
+                session.is_empty = False
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
-                    session.history = settling.conversation.history()
-        self._calls.add(self.scope.turn_id, self._call)
+                    session.history = settling.conversation.history(session.history)
+            self._calls.add(self.scope.turn_id, self._call)
 
     def _opening(
         self, settling: Settling, session: SessionState | None, arrival: Arrival, place: Place
@@ -131,7 +132,8 @@ class Record:
         before = session.history if session else None
         history = conversation.compare(before) if conversation else None
         self._exchange.describe(history, self._estimate(settling), arrival.at)
-        messages = self._messages(settling, arrival, place, whole=first)
+        whole = first or (session is not None and session.is_empty)
+        messages = self._messages(settling, arrival, place, whole=whole)
         identity = settling.identity
         return Opening(
             scope=place.turn.scope,
@@ -244,6 +246,7 @@ class Record:
 
     def succeed(self, answer: Answer) -> None:
         """The answer came whole."""
+        answer = self._exchange.trial.storable(answer)
         end, bodies = self._exchange.trial.succeeded(answer)
         self._end("finished", end, bodies, answer=answer)
 
@@ -253,16 +256,22 @@ class Record:
         self._end("provider", end, bodies, failed=True)
 
     def leave(self) -> None:
-        """The client went away. Once it has the finish reason, that is a success all the same."""
-        relay = self._exchange.trial.relay
-        if relay is not None and relay.chat.finished:
-            self.succeed(relay.chat.answer())
-            return
+        """The client went away before it had the end of the answer."""
         end, bodies = self._exchange.trial.cut("cancelled", None, None)
         self._end("client_disconnect", end, bodies)
 
+    @property
+    def is_shutdown(self) -> bool:
+        """Whether calls are cancelled because the server ends."""
+        return self._calls.closing
+
     def cancel(self) -> None:
-        """Someone cancelled the turn."""
+        """Someone cancelled the turn, or the server ends."""
+        if self.is_shutdown:
+            message = "xgw was shut down before the answer was complete"
+            end, bodies = self._exchange.trial.cut("error", "interrupted", message)
+            self._end("shutdown", end, bodies)
+            return
         end, bodies = self._exchange.trial.cut("cancelled", None, None)
         self._end("user_cancel", end, bodies)
 
@@ -323,10 +332,11 @@ class Record:
                 turn.status, waits = "waiting", True
             else:
                 turn.status = "ended"
+        told = self._exchange.trial.is_recorded
         return Ending(
             scope=turn.scope,
-            attempt=self._exchange.facts,
-            end=end,
+            attempt=None if told else self._exchange.facts,
+            end=None if told else end,
             failure=Retry("give_up") if failed else None,
             messages=self._answer_messages(end, answer, bodies),
             tools=tools,
@@ -339,9 +349,7 @@ class Record:
         self, end: AttemptEnd, answer: Answer | None, bodies: list[Stored]
     ) -> tuple[MessageFacts, ...]:
         partial = answer is None
-        relay = self._exchange.trial.relay
-        if answer is None and relay is not None:
-            answer = relay.chat.answer(broken=True)
+        answer = answer or self._exchange.trial.answer_so_far()
         if answer is None or not answer.choices:
             return ()
         said = answer_message(

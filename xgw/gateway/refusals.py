@@ -19,10 +19,11 @@ KEPT_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request at a model endpoint that goes nowhere."""
+    """A request at a model endpoint that goes nowhere; `size` is that of its body, read or not."""
 
     endpoint: str
     body: bytes
+    size: int
     project_id: str
     client: dict[str, Any]
 
@@ -48,8 +49,8 @@ class Refusals:
             "param": error.param,
             "client": refused.client,
         }
-        if len(masked) > KEPT_BYTES:
-            metadata["input_bytes"] = len(masked)
+        if refused.size > len(refused.body) or len(masked) > KEPT_BYTES:
+            metadata["input_bytes"] = refused.size
         turn = TurnFacts(
             scope=scope,
             started_at=at,

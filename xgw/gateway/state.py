@@ -6,12 +6,16 @@ out are queued in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import orjson
+
 from xgw import clock, ids
-from xgw.gateway.conversation import SYSTEM_ROLES, History
+from xgw.gateway.conversation import History, is_system
 from xgw.recording.facts import Scope
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -73,6 +77,10 @@ class SessionState:
     history: History | None = None
     in_use: int = 0
     last_ticket: Ticket | None = None
+    is_empty: bool = False
+    """It was opened, but nothing has been asked in it yet."""
+    successor: SessionState | None = None
+    """What its key names from now on: this one is being deleted."""
 
     def find_turn(self, key: str) -> TurnState | None:
         """A turn that is in memory, by its key or id."""
@@ -91,6 +99,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._by_key: OrderedDict[tuple[str, str], SessionState] = OrderedDict()
         self._by_id: dict[str, SessionState] = {}
+        self._leaving: set[str] = set()
 
     def take(self, project_id: str, key: str) -> SessionState:
         """The session of this key (or id), new if there is none; give it back with `release`."""
@@ -118,6 +127,46 @@ class Sessions:
         with self._lock:
             session.in_use -= 1
 
+    @contextlib.contextmanager
+    def held(self, session: SessionState) -> Iterator[SessionState]:
+        """The session under its lock; if it was deleted since it was taken, the one after it."""
+        while True:
+            with session.lock:
+                if session.successor is None:
+                    yield session
+                    return
+            with self._lock:
+                session.in_use -= 1
+                session = session.successor
+                session.in_use += 1
+
+    def supersede(self, session: SessionState, successor: SessionState) -> None:
+        """The session is being deleted: `successor` has its key, and nobody finds it any more.
+
+        The caller holds the locks of both.
+        """
+        with self._lock:
+            self._leaving.add(session.session_id)
+            self._drop(session.session_id)
+            self._by_key[session.project_id, session.session_key] = successor
+            self._by_id[successor.session_id] = successor
+            session.successor = successor
+
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether someone deletes this session right now."""
+        return session_id in self._leaving
+
+    def forget(self, session_id: str) -> None:
+        """The session was deleted."""
+        with self._lock:
+            self._leaving.discard(session_id)
+            self._drop(session_id)
+
+    def _drop(self, session_id: str) -> None:
+        self._by_id.pop(session_id, None)
+        for key in [k for k, s in self._by_key.items() if s.session_id == session_id]:
+            del self._by_key[key]
+
     def _forget_idle(self) -> None:
         if len(self._by_key) <= KEPT:
             return
@@ -128,28 +177,22 @@ class Sessions:
             if not any(other is session for other in self._by_key.values()):
                 self._by_id.pop(session.session_id, None)
 
-    def forget(self, session_id: str) -> None:
-        """The session was deleted."""
-        with self._lock:
-            self._by_id.pop(session_id, None)
-            for key in [k for k, s in self._by_key.items() if s.session_id == session_id]:
-                del self._by_key[key]
-
     # -- reading -------------------------------------------------------------------------------
 
     def _load(self, project_id: str, key: str) -> SessionState:
         rows = self._store.sql(
-            "SELECT id, session_key, task_id FROM sessions WHERE project_id = ? "
+            "SELECT id, session_key, task_id, turn_count FROM sessions WHERE project_id = ? "
             "AND (id = ? OR session_key = ?) ORDER BY id = ? DESC LIMIT 1",
             (project_id, key, key, key),
         )
-        if not rows:
+        if not rows or rows[0][0] in self._leaving:
             return SessionState(ids.mint("sess"), key, project_id, exists=False)
-        session_id, session_key, task_id = rows[0]
+        session_id, session_key, task_id, turn_count = rows[0]
         known = self._by_id.get(session_id)
         if known is not None:
             return known
         session = SessionState(session_id, session_key, project_id, exists=True, task_id=task_id)
+        session.is_empty = turn_count == 0
         session.history = self._last_history(session_id)
         for row in self._store.sql(
             TURN_COLUMNS + "WHERE t.session_id = ? AND t.status = 'running' "
@@ -229,6 +272,14 @@ class Sessions:
         system: set[bytes] = set()
         leading = [digest.hex() for digest in hashes[:8]]
         for key, element in payloads.load_many(self._store, leading).items():
-            if any(f'"{role}"'.encode() in element[:64] for role in SYSTEM_ROLES):
+            if _holds_prompt(element):
                 system.add(bytes.fromhex(key))
         return History(len(hashes), fold(hashes), frozenset(system))
+
+
+def _holds_prompt(element: bytes) -> bool:
+    try:
+        parsed = orjson.loads(element)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(parsed, dict) and is_system(parsed)

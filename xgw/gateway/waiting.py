@@ -57,7 +57,7 @@ class Waiting:
     def _close(self, project_id: str, session_id: str, turn_id: str) -> int:
         session = self._sessions.take(project_id, session_id)
         try:
-            with session.lock:
+            with self._sessions.held(session) as session:
                 turn = self._sessions.find_turn(session, turn_id)
                 if turn is None or turn.status != "waiting" or turn.under_way:
                     return 0

@@ -6,6 +6,7 @@ that it lags and is closed; it never slows a publisher.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +16,11 @@ from xgw.events import Envelope
 
 MAILBOX = 4096
 LIVE_ROOM = 512
+CHARACTERS = 1 << 20
+LIGHT = 32
+"""Events that a mailbox takes without a look at their size."""
+
+log = logging.getLogger("xgw.hub")
 
 Wants = Callable[[Envelope], bool]
 ReadEvents = Callable[[int, int], list[Envelope]]
@@ -31,6 +37,7 @@ class Subscription:
         self._ready = threading.Condition(threading.Lock())
         self._box: deque[Envelope] = deque()
         self._live_held = 0
+        self._characters = 0
         self._starved: set[tuple[str | None, object, object]] = set()
         self._last_seq = hub.newest
         self.lagged: int | None = None
@@ -43,7 +50,7 @@ class Subscription:
                 self._ready.wait(timeout)
             arrived = list(self._box)
             self._box.clear()
-            self._live_held = 0
+            self._live_held = self._characters = 0
             return arrived
 
     def offer(self, envelopes: Sequence[Envelope]) -> None:
@@ -62,20 +69,36 @@ class Subscription:
         if self.lagged is not None:
             return
         if envelope.seq is None:
-            if self._live_held < LIVE_ROOM:
-                self._box.append(envelope)
+            if self._live_held < LIVE_ROOM and not self._full:
+                self._hold(envelope)
                 self._live_held += 1
             elif envelope.type == "step.delta":
                 self._starved.add(_stream_of(envelope))
             return
-        if len(self._box) >= self._capacity:
-            self._box = deque(e for e in self._box if e.seq is not None)
-            self._live_held = 0
-        if len(self._box) >= self._capacity:
+        if self._full:
+            self._drop_live()
+        if self._full:
             self.lagged = self._last_seq
             return
-        self._box.append(envelope)
+        self._hold(envelope)
         self._last_seq = envelope.seq
+
+    @property
+    def _full(self) -> bool:
+        return len(self._box) >= self._capacity or self._characters >= CHARACTERS
+
+    def _hold(self, envelope: Envelope) -> None:
+        self._box.append(envelope)
+        if len(self._box) > LIGHT:
+            self._characters += len(str(envelope.payload))
+
+    def _drop_live(self) -> None:
+        self._starved.update(_stream_of(e) for e in self._box if e.type == "step.delta")
+        stored = [e for e in self._box if e.seq is not None]
+        self._box.clear()
+        self._live_held = self._characters = 0
+        for envelope in stored:
+            self._hold(envelope)
 
     def take_starved(self) -> set[tuple[str | None, object, object]]:
         """Streams (step, kind, index) that lost frames since last asked: send their whole text."""
@@ -86,6 +109,10 @@ class Subscription:
     def close(self) -> None:
         """Stop receiving; wakes a blocked `get`."""
         self._hub.drop(self)
+        self.end()
+
+    def end(self) -> None:
+        """Called by the hub: nothing more comes; wakes a blocked `get`."""
         with self._ready:
             self.closed = True
             self._ready.notify_all()
@@ -113,14 +140,21 @@ class Hub:
         self._read_events = read_events
         self._lock = threading.Lock()
         self._subscriptions: tuple[Subscription, ...] = ()
+        self._closed = False
 
     def subscribe(
         self, wants: Wants, *, live: bool = True, capacity: int = MAILBOX
     ) -> Subscription:
-        """A mailbox for everything published from now on that `wants` says yes to."""
+        """A mailbox for everything published from now on that `wants` says yes to.
+
+        Once the hub is closed, a closed one.
+        """
         with self._lock:
             subscription = Subscription(self, wants, live, capacity)
-            self._subscriptions = (*self._subscriptions, subscription)
+            if self._closed:
+                subscription.end()
+            else:
+                self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
     def drop(self, subscription: Subscription) -> None:
@@ -152,12 +186,20 @@ class Hub:
                 fresh = [*self._read_events(self.newest, stored[0] - 1), *fresh]
             self.newest = stored[-1]
         for subscription in self._subscriptions:
-            subscription.offer(fresh)
+            try:
+                subscription.offer(fresh)
+            except Exception:  # around a subscriber: the others get their events all the same
+                log.exception("a subscriber failed and is closed")
+                self._subscriptions = tuple(s for s in self._subscriptions if s is not subscription)
+                subscription.end()
 
     def close(self) -> None:
-        """Wake and close every subscriber."""
-        for subscription in self._subscriptions:
-            subscription.close()
+        """Wake and close every subscriber, now and from now on."""
+        with self._lock:
+            self._closed = True
+            subscriptions, self._subscriptions = self._subscriptions, ()
+        for subscription in subscriptions:
+            subscription.end()
 
 
 def _stream_of(envelope: Envelope) -> tuple[str | None, object, object]:

@@ -53,6 +53,11 @@ class EventSplitter:
         self._head: bytes | None = b""  # a byte order mark that may be coming; None afterwards
         self._overflow = False
 
+    @property
+    def overflowed(self) -> bool:
+        """Whether an event above the limit has begun: the next `feed` raises."""
+        return self._overflow
+
     def feed(self, block: bytes) -> list[SseEvent]:
         """The events that `block` completes.
 

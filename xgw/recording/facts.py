@@ -36,6 +36,8 @@ class SessionFacts:
     task_id: str | None = None
     model: str | None = None
     metadata: dict[str, Any] | None = None
+    title: str | None = None
+    budget: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from xgw.values import Delta
 
 FRAME_CHARACTERS = 4096
 PROGRESS_SECONDS = 0.5
+SAVE_SECONDS = 1.0
 
 Key = tuple[str, int]
 
@@ -35,7 +36,10 @@ class LiveStep:
         self._sent: dict[Key, int] = {}
         self._characters = 0
         self._saved = 0
+        self._saved_at = self.started
         self._progress_at = self.started
+        self.mask: Callable[[str], str] | None = None
+        """Takes secrets out of a text that is to be stored."""
 
     def add(self, deltas: Iterable[Delta]) -> None:
         """Pieces that have just arrived."""
@@ -48,15 +52,18 @@ class LiveStep:
         """What choice 0 has said so far."""
         return "".join(self._texts.get(("text", 0), ()))
 
-    def unsaved_text(self) -> str | None:
-        """The text so far if it is worth writing again; None if little is new."""
+    def unsaved_text(self, now: float) -> str | None:
+        """The text so far if it is worth writing again: much is new, or something for a second."""
         pieces = self._texts.get(("text", 0))
-        if pieces is None:
+        new = self._characters - self._saved
+        if pieces is None or new == 0:
             return None
-        if self._characters - self._saved < max(1, self._saved // 16):
+        if new < self._saved // 16 and now - self._saved_at < SAVE_SECONDS:
             return None
-        self._saved = self._characters
-        return "".join(pieces)
+        self._saved += new
+        self._saved_at = now
+        text = "".join(pieces)
+        return self.mask(text) if self.mask is not None else text
 
     def frames(self) -> list[Envelope]:
         """`step.delta` frames for everything new, in order, coalesced."""
@@ -138,7 +145,22 @@ class LiveSteps:
     def __init__(self, publish: Callable[[Sequence[Envelope]], None]) -> None:
         self._publish = publish
         self._steps: dict[str, LiveStep] = {}
+        self._unannounced: set[str] = set()
         self._lock = threading.Lock()
+
+    def expect(self, step_id: str) -> None:
+        """A step's start is on its way to the store: nothing of it is sent before `announce`."""
+        self._unannounced.add(step_id)
+
+    def announce(self, step_id: str) -> None:
+        """Its `step.started` has been published."""
+        self._unannounced.discard(step_id)
+
+    def drop(self, step_id: str) -> None:
+        """The step is over and nothing of it will be published."""
+        with self._lock:
+            self._steps.pop(step_id, None)
+            self._unannounced.discard(step_id)
 
     def start(self, scope: Scope, step_id: str) -> LiveStep:
         """A step begins."""
@@ -149,24 +171,24 @@ class LiveSteps:
 
     def flush(self, step_id: str, *, end: bool) -> None:
         """Send what is new of a step before a stored event of it goes out."""
-        step = self._steps.get(step_id)
-        if step is None:
-            return
         with self._lock:
-            frames = step.frames()
+            step = self._steps.get(step_id)
+            frames = step.frames() if step is not None else []
             if end:
                 self._steps.pop(step_id, None)
             if frames:
                 self._publish(frames)
 
-    def pulse(self, watched: bool) -> None:
-        """Send what is new of every step; nothing is made while nobody watches."""
+    def pulse(self) -> None:
+        """Send what is new of every step whose start has been told."""
         now = clock.monotonic()
         with self._lock:
             for step in list(self._steps.values()):
+                if step.step_id in self._unannounced:
+                    continue
                 frames = step.frames()
                 progress = step.progress(now)
-                if watched and (frames or progress):
+                if frames or progress:
                     self._publish([*frames, *([progress] if progress else [])])
 
     def snapshot(self, wants: Callable[[Envelope], bool]) -> list[Envelope]:
@@ -177,12 +199,15 @@ class LiveSteps:
 
     def unsaved(self) -> list[tuple[Scope, str, str]]:
         """(scope, step id, text) of every step whose text so far should be written."""
-        found = []
+        found, now = [], clock.monotonic()
         for step in list(self._steps.values()):
-            text = step.unsaved_text()
+            text = step.unsaved_text(now)
             if text is not None:
                 found.append((step.scope, step.step_id, text))
         return found
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    def __contains__(self, step_id: str) -> bool:
+        return step_id in self._steps

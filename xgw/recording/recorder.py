@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from xgw import clock
 from xgw.events import Envelope
@@ -30,10 +31,11 @@ from xgw.recording.facts import (
 from xgw.recording.live import LiveSteps
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
-from xgw.store.writer import Bodies, Part, Ticket, Work, Writer
+from xgw.store.writer import ALONE, Bodies, Part, Ticket, Work, Writer
 
 PULSE_SECONDS = 0.05
 PARTIAL_EVERY = 5
+UNIT_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,17 @@ class Recorder:
 
     def published(self, envelopes: Sequence[Envelope]) -> None:
         """What the writer calls after each commit: live frames of a step first, then its events."""
-        for envelope in envelopes:
-            if envelope.step_id is not None and envelope.type != "step.started":
+        told = 0
+        for position, envelope in enumerate(envelopes):
+            if envelope.step_id is None:
+                continue
+            if envelope.type == "step.started":
+                self.live.announce(envelope.step_id)
+            elif envelope.step_id in self.live:
+                self._hub.publish(envelopes[told:position])
+                told = position
                 self.live.flush(envelope.step_id, end=envelope.type == "step.completed")
-        self._hub.publish(envelopes)
+        self._hub.publish(envelopes[told:])
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -129,8 +138,34 @@ class Recorder:
         def work(tx: Transaction) -> None:
             self._open(tx, opening)
 
+        part = Part(
+            opening.scope.turn_id,
+            opens=opening.turn is not None or opening.reopened is not None,
+            remains=self._remains(opening),
+            lost=self._expect(opening.attempt),
+        )
         # Nobody waits for it yet: it is written when someone does, at the latest with the pulse.
-        return self._submit(work, bodies, opening.scope.turn_id, urgent=False)
+        return self._submit(work, bodies, part, _weight(opening.messages), urgent=False)
+
+    def _remains(self, opening: Opening) -> Work | None:
+        """What others build on even if the turn itself is dropped for want of memory."""
+        if opening.session is None and not opening.closings:
+            return None
+        rest = Opening(
+            opening.scope,
+            opening.at,
+            opening.session,
+            opening.session_changes,
+            opening.closings,
+        )
+        return lambda tx: self._open(tx, rest)
+
+    def _expect(self, attempt: AttemptFacts | None) -> Callable[[], None] | None:
+        """A try begins: nothing of it is told before its start. Returns what undoes it."""
+        if attempt is None:
+            return None
+        self.live.expect(attempt.step_id)
+        return partial(self.live.drop, attempt.step_id)
 
     def _open(self, tx: Transaction, opening: Opening) -> None:
         scope, at = opening.scope, opening.at
@@ -173,7 +208,8 @@ class Recorder:
             attempts.report_failure(tx, scope, attempt, end, retry)
             attempts.end_attempt(tx, scope, attempt, end)
 
-        return self._submit(work, bodies, scope.turn_id)
+        part = Part(scope.turn_id, lost=partial(self.live.drop, attempt.step_id))
+        return self._submit(work, bodies, part)
 
     def next_attempt(self, scope: Scope, attempt: AttemptFacts, bodies: Iterable[Stored]) -> Ticket:
         """The next try starts."""
@@ -181,7 +217,7 @@ class Recorder:
         def work(tx: Transaction) -> None:
             attempts.start_attempt(tx, scope, attempt)
 
-        return self._submit(work, bodies, scope.turn_id)
+        return self._submit(work, bodies, Part(scope.turn_id, lost=self._expect(attempt)))
 
     def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
         """A request ends: its step, what the model said, and perhaps the run and the turn."""
@@ -189,8 +225,12 @@ class Recorder:
         def work(tx: Transaction) -> None:
             _end(tx, ending)
 
-        closes = ending.turn is not None and not ending.waits
-        return self._submit(work, bodies, ending.scope.turn_id, closes=closes)
+        part = Part(
+            ending.scope.turn_id,
+            closes=ending.turn is not None and not ending.waits,
+            lost=partial(self.live.drop, ending.attempt.step_id) if ending.attempt else None,
+        )
+        return self._submit(work, bodies, part, _weight(ending.messages))
 
     def close_turns(self, closings: Sequence[Closing]) -> Ticket:
         """Turns that end without a request of their own (their time ran out)."""
@@ -199,7 +239,7 @@ class Recorder:
             for closing in closings:
                 _close(tx, closing)
 
-        return self._submit(work, (), None, closes=True)
+        return self._submit(work, (), ALONE)
 
     def refuse(self, opening: Opening, end: TurnEnd, bodies: Iterable[Stored]) -> Ticket:
         """A request that xgw itself refused: a turn on its own that ends at once."""
@@ -208,7 +248,7 @@ class Recorder:
             self._open(tx, opening)
             turns.end_turn(tx, opening.scope, end)
 
-        return self._submit(work, bodies, opening.scope.turn_id, closes=True)
+        return self._submit(work, bodies, Part(opening.scope.turn_id, opens=True, closes=True))
 
     # -- shared --------------------------------------------------------------------------------
 
@@ -216,9 +256,9 @@ class Recorder:
         self,
         work: Work,
         bodies: Iterable[Stored],
-        turn_id: str | None,
+        part: Part,
+        size: int = UNIT_BYTES,
         *,
-        closes: bool = False,
         urgent: bool = True,
     ) -> Ticket:
         held = Bodies(list({row[0]: row for body in bodies for row in body.rows}.values()))
@@ -229,17 +269,18 @@ class Recorder:
                 kept = tuple(held.rows)
                 tx.after_commit.append(lambda: self.shelf.committed(kept))
 
-        part = Part(turn_id, closes=closes)
-        return self.writer.submit(unit, bodies=held, part=part, urgent=urgent)
+        return self.writer.submit(unit, size=size, bodies=held, part=part, urgent=urgent)
 
     def _pulse(self) -> None:
         beat = 0
         while not self._stopping.wait(PULSE_SECONDS):
             beat += 1
             self.writer.nudge()
+            if self.writer.down:
+                continue
             if len(self.live):
-                self.live.pulse(self._hub.watched)
-            if beat % PARTIAL_EVERY == 0 and not self.writer.down:
+                self.live.pulse()
+            if beat % PARTIAL_EVERY == 0:
                 self._save_partial_texts()
 
     def _save_partial_texts(self) -> None:
@@ -255,6 +296,11 @@ class Recorder:
                     tx.update("runs", {"heartbeat_at": at}, {"id": scope.run_id})
 
         self.writer.submit(work, size=sum(len(text) for _, _, text in changed))
+
+
+def _weight(said: Iterable[MessageFacts]) -> int:
+    """Memory of a unit with these messages; a text is there once, whoever else refers to it."""
+    return UNIT_BYTES + sum(len(message.content or "") for message in said)
 
 
 def _close(tx: Transaction, closing: Closing) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from xgw import clock
@@ -66,6 +67,20 @@ class Recovery:
                 self.reconcile()
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why open work is closed as it stands; `status` is that of the model calls in it."""
+
+    ended_by: str
+    status: str
+    error_type: str | None = None
+    message: str | None = None
+
+
+CRASH = Cause("crash", "error", "interrupted", MESSAGE)
+USER_CANCEL = Cause("user_cancel", "cancelled")
+
+
 def _closing_unit(row: tuple[Any, ...]) -> Any:
     run_id, was, turn_id, project_id, session_id, trace_id, task_id = row
     scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
@@ -75,18 +90,20 @@ def _closing_unit(row: tuple[Any, ...]) -> Any:
             "SELECT 1 FROM runs WHERE id = ? AND status = 'running' AND owner IS ?", (run_id, was)
         )
         if still:
-            _close(tx, scope)
+            close_open_work(tx, scope, CRASH, _last_sign_of_life(tx, scope))
 
     return work
 
 
-def _close(tx: Transaction, scope: Scope) -> None:
-    ended_at = _last_sign_of_life(tx, scope)
+def close_open_work(
+    tx: Transaction, scope: Scope, cause: Cause, ended_at: datetime.datetime
+) -> None:
+    """End the open steps of a run that nobody works on any more, then the run and its turn."""
     final: dict[str, Any] = {}
     for step in tx.execute(OPEN_STEPS, (scope.run_id,)).fetchall():
         if step[1] == "llm_call":
             final = {"text": step[7], "provider": step[3], "model": step[4]}
-            _end_call(tx, scope, step, ended_at)
+            _end_call(tx, scope, step, cause, ended_at)
         else:
             end = ToolEnd(
                 step[0], step[8], "cancelled", None, None, None, ended_at, error_type="no_result"
@@ -96,11 +113,11 @@ def _close(tx: Transaction, scope: Scope) -> None:
         tx,
         scope,
         TurnEnd(
-            "crash",
+            cause.ended_by,
             ended_at,
             None,
-            error_type="interrupted",
-            error_message=MESSAGE,
+            error_type=cause.error_type,
+            error_message=cause.message,
             final_output=final.get("text"),
             final_provider_name=final.get("provider"),
             final_model=final.get("model"),
@@ -110,7 +127,11 @@ def _close(tx: Transaction, scope: Scope) -> None:
 
 
 def _end_call(
-    tx: Transaction, scope: Scope, step: tuple[Any, ...], ended_at: datetime.datetime
+    tx: Transaction,
+    scope: Scope,
+    step: tuple[Any, ...],
+    cause: Cause,
+    ended_at: datetime.datetime,
 ) -> None:
     step_id, _, attempt, provider, model, requested, started, partial, _, reason = step
     begun = clock.from_db(started)
@@ -119,11 +140,11 @@ def _end_call(
     facts = AttemptFacts(step_id, attempt, reason, provider, model, requested, begun, request)
     latency = max(0, round((ended_at - begun).total_seconds() * 1000))
     end = AttemptEnd(
-        "error",
+        cause.status,
         ended_at,
         latency,
-        error_type="interrupted",
-        error_message=MESSAGE,
+        error_type=cause.error_type,
+        error_message=cause.message,
         usage=Usage(),
         partial_output=partial,
         answered=partial is not None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import orjson
+
 from xgw.recording.facts import Scope, SessionFacts
 from xgw.store.transaction import Transaction
 
@@ -24,9 +26,11 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
         "task_id": session.task_id,
         "kind": session.kind,
         "model": session.model,
+        "title": session.title,
         "status": "active",
         "source": session.source,
         "metadata": session.metadata,
+        "budget": session.budget,
         "created_at": at,
         "updated_at": at,
     }
@@ -34,12 +38,13 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
     payload = {
         "session_key": session.session_key,
         "kind": session.kind,
+        "title": session.title,
         "agent": None,
         "model": session.model,
         "mode": None,
         "tools": None,
         "context_window": None,
-        "budget": None,
+        "budget": session.budget,
         "source": session.source,
     }
     tx.emit("session.created", at, session.project_id, payload, session_id=session.id)
@@ -63,6 +68,34 @@ def wake_session(
         return
     tx.update("sessions", {**changed, "updated_at": at}, {"id": session_id})
     tx.emit("session.updated", at, project_id, changed, session_id=session_id)
+
+
+def change_session(
+    tx: Transaction,
+    project_id: str,
+    session_id: str,
+    changes: dict[str, Any],
+    at: datetime.datetime,
+) -> None:
+    """Columns that someone wants changed; `session.updated` has those that were different."""
+    if not changes:
+        return
+    row = tx.one(f"SELECT {', '.join(changes)} FROM sessions WHERE id = ?", (session_id,))
+    if row is None:
+        return
+    before = dict(zip(changes, row, strict=True))
+    changed = {name: new for name, new in changes.items() if _differs(before[name], new)}
+    if not changed:
+        return
+    tx.update("sessions", {**changed, "updated_at": at}, {"id": session_id})
+    tx.emit("session.updated", at, project_id, changed, session_id=session_id)
+
+
+def _differs(stored: Any, new: Any) -> bool:
+    """Whether a column holds something else; JSON values are kept as text."""
+    if isinstance(new, dict):
+        return stored is None or orjson.loads(stored) != new
+    return bool(stored != new)
 
 
 def enter(tx: Transaction, scope: Scope, at: datetime.datetime) -> int:

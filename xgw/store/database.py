@@ -62,17 +62,30 @@ class Store:
             return rows
 
     def open_writer(self, busy_ms: int = 250) -> sqlite3.Connection:
-        """A connection that may write, in autocommit mode; the caller begins its transactions."""
+        """A connection that may write, in autocommit mode; the caller begins its transactions.
+
+        It never makes a file: sqlite3.OperationalError if there is none (any more).
+        """
         connection = sqlite3.connect(
-            self.path, isolation_level=None, check_same_thread=False, cached_statements=512
+            f"{self.path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
         )
-        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
-        connection.execute("PRAGMA journal_mode = wal")
-        connection.execute("PRAGMA foreign_keys = 1")
-        connection.execute(
-            f"PRAGMA synchronous = {'full' if self.durability == 'full' else 'normal'}"
-        )
-        connection.execute("PRAGMA cache_size = -16000")
+        pragmas = {
+            "busy_timeout": busy_ms,
+            "journal_mode": "wal",
+            "foreign_keys": 1,
+            "synchronous": "full" if self.durability == "full" else "normal",
+            "cache_size": -16000,
+        }
+        try:
+            for name, value in pragmas.items():
+                connection.execute(f"PRAGMA {name} = {value}")
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
     def size_bytes(self) -> int:

@@ -26,6 +26,13 @@ ID = 64
 CASCADE: dict[str, Any] = {"on_delete": "CASCADE", "index": False, "lazy_load": False}
 
 
+def _where_known(table: str, *columns: str, by: str | None = None, unique: bool = False) -> SQL:
+    """An index over the rows that have a value in the column `by`, the first one if not given."""
+    kind, name = "UNIQUE INDEX" if unique else "INDEX", "_".join((table, *columns))
+    named = f"CREATE {kind} {name} ON {table} ({', '.join(columns)})"
+    return SQL(f"{named} WHERE {by or columns[0]} IS NOT NULL")
+
+
 class Table(Model):
     """Base of all tables; bound to a database by the store that reads them."""
 
@@ -85,8 +92,8 @@ class Session(Table):
                 "CREATE INDEX sessions_status_activity"
                 " ON sessions (status, COALESCE(last_turn_at, created_at), id)"
             ),
-            (("task_id",), False),
-            (("end_user_id",), False),
+            _where_known("sessions", "task_id"),
+            _where_known("sessions", "end_user_id"),
         )
 
 
@@ -131,16 +138,17 @@ class Turn(Table):
     attempts = IntegerField(default=0, constraints=[SQL("DEFAULT 0")])
     config_snapshot = TextField(null=True)
     metadata = JsonField(null=True)
-    exclusive_key = TextField(null=True, unique=True)
+    exclusive_key = TextField(null=True)
     created_at = TimeField()
     updated_at = TimeField()
 
     class Meta:
         table_name = "turns"
         indexes = (
-            (("session_id", "turn_index"), True),
-            (("session_id", "started_at"), False),
-            (("task_id",), False),
+            _where_known("turns", "exclusive_key", unique=True),
+            _where_known("turns", "session_id", "turn_index", unique=True),
+            _where_known("turns", "session_id", "started_at"),
+            _where_known("turns", "task_id"),
             SQL("CREATE INDEX turns_start ON turns (COALESCE(started_at, created_at), id)"),
             SQL(
                 "CREATE INDEX turns_status_start"
@@ -149,7 +157,7 @@ class Turn(Table):
             (("ended_at", "started_at", "created_at"), False),
             SQL("CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'"),
             (("trace_id",), False),
-            (("session_id", "turn_key"), True),
+            _where_known("turns", "session_id", "turn_key", by="turn_key", unique=True),
         )
 
 
@@ -179,7 +187,11 @@ class Run(Table):
 
     class Meta:
         table_name = "runs"
-        indexes = ((("turn_id", "run_index"), True),)
+        indexes = (
+            (("turn_id", "run_index"), True),
+            SQL("CREATE INDEX runs_running ON runs (owner) WHERE status = 'running'"),
+            SQL("CREATE INDEX runs_waiting ON runs (heartbeat_at) WHERE status = 'waiting_tool'"),
+        )
 
 
 class Step(Table):
@@ -235,9 +247,10 @@ class Step(Table):
         indexes = (
             (("run_id", "step_index"), True),
             (("turn_id", "started_at"), False),
-            (("session_id", "started_at"), False),
+            _where_known("steps", "session_id", "started_at"),
             (("started_at",), False),
-            (("session_id", "tool_call_id"), False),
+            _where_known("steps", "session_id", "tool_call_id", by="tool_call_id"),
+            SQL("CREATE INDEX steps_running ON steps (run_id) WHERE status = 'running'"),
         )
 
 
@@ -265,7 +278,10 @@ class Message(Table):
 
     class Meta:
         table_name = "messages"
-        indexes = ((("turn_id",), False), (("session_id", "message_index"), True))
+        indexes = (
+            (("turn_id",), False),
+            _where_known("messages", "session_id", "message_index", unique=True),
+        )
 
 
 class RequestLog(Table):
@@ -318,7 +334,7 @@ class RequestLog(Table):
                 " WHERE error_type IS NOT NULL OR status_code >= 400"
             ),
             (("turn_id",), False),
-            (("session_id", "started_at"), False),
+            _where_known("request_logs", "session_id", "started_at"),
             (("step_id",), False),
         )
 
@@ -338,7 +354,7 @@ class Event(Table):
 
     class Meta:
         table_name = "events"
-        indexes = ((("session_id", "seq"), False), (("turn_id", "seq"), False))
+        indexes = (_where_known("events", "session_id", "seq"), (("turn_id", "seq"), False))
 
 
 class Payload(Table):

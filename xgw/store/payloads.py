@@ -127,7 +127,7 @@ class Shelf:
             above = []
             for position, node in enumerate(nodes):
                 content = bytes([level]) + b"".join(node)
-                key = _hash(content)
+                key = _node_hash(content)
                 above.append(key)
                 if self.knows(key.hex()):
                     continue
@@ -313,6 +313,11 @@ def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[by
 
 def _hash(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
+
+
+def _node_hash(content: bytes) -> bytes:
+    """Of its own kind: no body, whatever its bytes, has the hash of a node."""
+    return blake2b(content, digest_size=16, person=b"list").digest()
 
 
 def _row(key: str, content: bytes) -> PayloadRow:

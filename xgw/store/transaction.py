@@ -14,11 +14,19 @@ from xgw.events import Envelope, cut_texts
 
 Row = Mapping[str, Any]
 
-INSERT_PAYLOAD = "INSERT OR IGNORE INTO payloads (hash, size, codec, data) VALUES (?, ?, ?, ?)"
-INSERT_EVENT = (
-    "INSERT INTO events (type, at, project_id, session_id, turn_id, run_id, step_id, payload) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
+EVENT_COLUMNS = (
+    "type",
+    "at",
+    "project_id",
+    "session_id",
+    "turn_id",
+    "run_id",
+    "step_id",
+    "payload",
 )
+# Few sizes, so that SQLite has each statement compiled.
+SIZES = (64, 32, 16, 8, 4, 2, 1)
 
 _statements: dict[tuple[Any, ...], str] = {}
 
@@ -57,13 +65,12 @@ class Transaction:
 
     def insert(self, table: str, row: Row) -> None:
         """One new row."""
-        self._connection.execute(_insert(table, tuple(row)), tuple(row.values()))
+        self._connection.execute(_insert("INSERT", table, tuple(row), 1), tuple(row.values()))
 
     def insert_many(self, table: str, rows: Sequence[Row]) -> None:
         """New rows of the same columns."""
         if rows:
-            values = [tuple(row.values()) for row in rows]
-            self._connection.executemany(_insert(table, tuple(rows[0])), values)
+            self._insert_all("INSERT", table, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
     def update(self, table: str, changes: Row, where: Row) -> int:
         """Change the rows whose columns equal `where`; returns how many."""
@@ -91,7 +98,18 @@ class Transaction:
 
     def insert_payloads(self, rows: Iterable[tuple[str, int, str, bytes]]) -> None:
         """Payload rows; those already there stay."""
-        self._connection.executemany(INSERT_PAYLOAD, rows)
+        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, list(rows))
+
+    def _insert_all(
+        self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Many rows in one statement: each step of SQLite lets other threads run in between."""
+        at = 0
+        while at < len(rows):
+            count = next(size for size in SIZES if size <= len(rows) - at)
+            values = [value for row in rows[at : at + count] for value in row]
+            self._connection.execute(_insert(verb, table, columns, count), values)
+            at += count
 
     def emit(
         self,
@@ -118,16 +136,17 @@ class Transaction:
         if not events:
             return []
         rows = [(*event[:-1], _json_text(event.payload)) for event in events]
-        self._connection.executemany(INSERT_EVENT, rows)
+        self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         first = last - len(events) + 1
         return [Envelope(seq, *event) for seq, event in enumerate(events, first)]
 
 
-def _insert(table: str, columns: tuple[str, ...]) -> str:
-    statement = _statements.get((table, columns))
+def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int) -> str:
+    statement = _statements.get((verb, table, columns, rows))
     if statement is None:
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        _statements[table, columns] = statement
+        values = ", ".join([f"({marks})"] * rows)
+        statement = f"{verb} INTO {table} ({names}) VALUES {values}"
+        _statements[verb, table, columns, rows] = statement
     return statement

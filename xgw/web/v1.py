@@ -32,6 +32,7 @@ ENDPOINTS: dict[str, Endpoint] = {
 }
 WRITE_BYTES = 65536
 READER_SECONDS = 60.0
+UNSUPPORTED_MEDIA_TYPE = 415
 
 
 class OpenAI:
@@ -113,7 +114,7 @@ class OpenAI:
     def _reply(self, environ: WSGIEnvironment, endpoint: Endpoint, url_key: str | None) -> Reply:
         caller: Caller | None = environ.get("xgw.caller")
         project = caller.project_id if caller else "default"
-        client = _client(environ, caller)
+        client = self._client(environ, caller)
         body = b""
         try:
             refusal: ApiError | None = environ.get("xgw.refused")
@@ -135,11 +136,21 @@ class OpenAI:
                 )
             )
         except ApiError as error:
-            if any(name == "X-Turn-Id" for name, _ in error.headers):
+            known = any(name == "X-Turn-Id" for name, _ in error.headers)
+            if known or error.status == UNSUPPORTED_MEDIA_TYPE:
                 raise
-            named = self._services.refusals.record(Refused(endpoint, body, project, client), error)
+            sent = Refused(endpoint, body, _size(environ, body), project, client)
+            named = self._services.refusals.record(sent, error)
             error.headers = (*error.headers, *named)
             raise
+
+    def _client(self, environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
+        agent = environ.get("HTTP_USER_AGENT")
+        return {
+            "user_agent": agent and self._services.masker.text(agent),
+            "address": environ.get("REMOTE_ADDR"),
+            "key": caller.alias if caller else None,
+        }
 
 
 class _Streaming:
@@ -217,12 +228,10 @@ def _headers(environ: WSGIEnvironment) -> Headers:
     return tuple(found)
 
 
-def _client(environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
-    return {
-        "user_agent": environ.get("HTTP_USER_AGENT"),
-        "address": environ.get("REMOTE_ADDR"),
-        "key": caller.alias if caller else None,
-    }
+def _size(environ: WSGIEnvironment, body: bytes) -> int:
+    """How many bytes were sent, or announced where they were too many to read."""
+    announced = environ.get("CONTENT_LENGTH") or ""
+    return max(len(body), int(announced) if announced.isdecimal() and len(announced) < 19 else 0)
 
 
 def _patient(environ: WSGIEnvironment) -> None:

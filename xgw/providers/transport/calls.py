@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class Call:
 
     def __init__(self, client: socket.socket | None = None) -> None:
         self.client = client
+        self._for = client
         self.cancelled = False
         self._lock = threading.Lock()
         self._interrupt: Callable[[], None] | None = None
@@ -34,6 +36,12 @@ class Call:
             self.cancelled = True
             if self._interrupt is not None:
                 self._interrupt()
+
+    def sever(self) -> None:
+        """Cut the client off: it takes nothing, and what is written for it is blocked in that."""
+        if self._for is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                self._for.shutdown(socket.SHUT_RDWR)
 
     def attach(self, interrupt: Callable[[], None]) -> None:
         """Have `cancel` wake the call by `interrupt`, until `detach`. Raises Cancelled if late."""

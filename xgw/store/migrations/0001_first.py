@@ -47,7 +47,7 @@ STATEMENTS = (
     "CREATE INDEX turns_task_id ON turns (task_id) WHERE task_id IS NOT NULL",
     "CREATE INDEX turns_start ON turns (COALESCE(started_at, created_at), id)",
     "CREATE INDEX turns_status_start ON turns (status, COALESCE(started_at, created_at), id)",
-    "CREATE INDEX turns_ended_at ON turns (ended_at, started_at, created_at)",
+    "CREATE INDEX turns_ended_at_started_at_created_at ON turns (ended_at, started_at, created_at)",
     "CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'",
     "CREATE INDEX turns_trace_id ON turns (trace_id)",
     "CREATE UNIQUE INDEX turns_session_id_turn_key ON turns (session_id, turn_key)"
@@ -61,8 +61,8 @@ STATEMENTS = (
         FOREIGN KEY (turn_id) REFERENCES turns (id) ON DELETE CASCADE
     )""",
     "CREATE UNIQUE INDEX runs_turn_id_run_index ON runs (turn_id, run_index)",
-    "CREATE INDEX runs_open"
-    " ON runs (status) WHERE status IN ('queued', 'running', 'waiting_tool', 'paused')",
+    "CREATE INDEX runs_running ON runs (owner) WHERE status = 'running'",
+    "CREATE INDEX runs_waiting ON runs (heartbeat_at) WHERE status = 'waiting_tool'",
     """CREATE TABLE steps (
         id TEXT NOT NULL PRIMARY KEY, run_id TEXT NOT NULL, turn_id TEXT NOT NULL,
         session_id TEXT, parent_step_id TEXT, step_index INTEGER NOT NULL,
@@ -87,7 +87,7 @@ STATEMENTS = (
     "CREATE INDEX steps_started_at ON steps (started_at)",
     "CREATE INDEX steps_session_id_tool_call_id ON steps (session_id, tool_call_id)"
     " WHERE tool_call_id IS NOT NULL",
-    "CREATE INDEX steps_open ON steps (status) WHERE status = 'running'",
+    "CREATE INDEX steps_running ON steps (run_id) WHERE status = 'running'",
     """CREATE TABLE messages (
         id TEXT NOT NULL PRIMARY KEY, session_id TEXT, turn_id TEXT, run_id TEXT, step_id TEXT,
         message_index INTEGER NOT NULL, kind TEXT NOT NULL, role TEXT, content TEXT,
@@ -113,7 +113,7 @@ STATEMENTS = (
         FOREIGN KEY (turn_id) REFERENCES turns (id) ON DELETE CASCADE
     )""",
     "CREATE INDEX request_logs_started_at ON request_logs (started_at)",
-    "CREATE INDEX request_logs_ended_at ON request_logs (ended_at, started_at)",
+    "CREATE INDEX request_logs_ended_at_started_at ON request_logs (ended_at, started_at)",
     "CREATE INDEX request_logs_failed"
     " ON request_logs (started_at) WHERE error_type IS NOT NULL OR status_code >= 400",
     "CREATE INDEX request_logs_turn_id ON request_logs (turn_id)",

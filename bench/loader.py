@@ -1,0 +1,94 @@
+"""The loader's process, and the end of it that the measurements hold.
+
+One load at a time: a line of JSON in names it, a line of JSON out has what was measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from bench.asking import Conversation, Reads, Talk, converse, read_pages
+from bench.event_loop import run
+from bench.load import Calls, Load, run_calls
+from bench.processes import running
+from bench.watching import Seen, Watching, watch
+
+
+class Loader:
+    """Runs loads in the other process; each method returns when its load has ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def call(self, calls: Calls) -> Load:
+        """Chat requests."""
+        return Load(**self._run("calls", calls))
+
+    def read(self, reads: Reads) -> list[list[float]]:
+        """Pages of the JSON API."""
+        pages: list[list[float]] = self._run("reads", reads)
+        return pages
+
+    def converse(self, conversation: Conversation) -> Talk:
+        """A conversation that resends its history."""
+        return Talk(**self._run("conversation", conversation))
+
+    def watch(self, watching: Watching) -> Seen:
+        """A reader of events beside streams."""
+        return Seen(**self._run("watching", watching))
+
+    def _run(self, kind: str, load: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([kind, asdict(load)]), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        answer = json.loads(line) if line else {"failed": "the loader has ended"}
+        if isinstance(answer, dict) and "failed" in answer:
+            raise SystemExit(f"bench: {answer['failed']}")
+        return answer
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[Loader]:
+    """A loader for as long as the block runs."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with running("-m", "bench.loader", **pipes) as process:
+        yield Loader(process)
+
+
+def serve() -> None:
+    """Run the loads that standard input asks for."""
+    for line in sys.stdin:
+        kind, fields = json.loads(line)
+        gc.collect()
+        gc.disable()
+        try:
+            measured = _measure(kind, fields)
+            answer = asdict(measured) if is_dataclass(measured) else measured
+        except (OSError, TimeoutError) as error:
+            answer = {"failed": f"a load of {kind} failed: {error or type(error).__name__}"}
+        gc.enable()
+        print(json.dumps(answer), flush=True)
+
+
+def _measure(kind: str, fields: dict[str, Any]) -> Any:
+    match kind:
+        case "calls":
+            return run(run_calls(Calls(**fields)))
+        case "reads":
+            return run(read_pages(Reads(**fields)))
+        case "conversation":
+            return run(converse(Conversation(**fields)))
+        case _:
+            return run(watch(Watching(Calls(**fields["calls"]))))
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,45 @@
+"""How much is sent and stored: the usual measure, all of it (`--full`), or a quick look (`--short`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Numbers for one round. `alternations`: how often a round goes from direct to through."""
+
+    alternations: int = 4
+    single_calls: int = 400
+    parallel_calls: int = 3200
+    first_tokens: int = 240
+    stream_tokens: int = 800
+    watched_streams: int = 24
+    pages_turns: int = 100_000
+    pages_sessions: int = 10_000
+    few_turns: int = 1000
+    few_sessions: int = 100
+    page_reads: int = 15
+    deep_pages: int = 20
+    history_turns: int = 1000
+    starts: int = 5
+
+
+USUAL = Scale()
+FULL = Scale(pages_turns=1_000_000, pages_sessions=100_000)
+SHORT = Scale(
+    alternations=1,
+    single_calls=20,
+    parallel_calls=64,
+    first_tokens=10,
+    stream_tokens=20,
+    watched_streams=4,
+    pages_turns=120,
+    pages_sessions=12,
+    few_turns=24,
+    few_sessions=4,
+    page_reads=2,
+    deep_pages=1,
+    history_turns=30,
+    starts=1,
+)

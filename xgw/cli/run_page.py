@@ -1,0 +1,144 @@
+"""What `xgw show` tells about a run: how it went, its timeline, each of its steps."""
+
+from __future__ import annotations
+
+import datetime
+
+from xgw import clock
+from xgw.cli import spelling, timeline
+from xgw.cli.pages import Page, spelled_json
+from xgw.cli.terminal import role_of
+from xgw.cli.wording import error_words, first_token_words, joined, speed_words, usage_words
+from xgw.queries import payloads
+from xgw.queries.pages import Row
+from xgw.store.database import Store
+
+STEP_INDENT = 3
+CAUSES = {
+    "provider": "its answer failed",
+    "client_disconnect": "the client left",
+    "user_cancel": "by a person",
+    "limit": "a limit was reached",
+    "superseded": "a newer turn took its place",
+    "gateway": "refused by xgw",
+    "shutdown": "xgw was shut down",
+    "crash": "xgw was killed meanwhile",
+    "resumed": "went on in a new run",
+}
+
+
+def render_run(page: Page, store: Store, run: Row) -> None:
+    """A run with its `steps`."""
+    now = clock.now()
+    page.head(f"run {run['id']}", run["status"], role_of(run["status"]))
+    page.field("turn", run["turn_id"])
+    page.field("run", f"{run['run_index'] + 1}, {run['kind']}")
+    page.field("from", joined(run["from_run_id"], run["from_step_id"]))
+    render_times(page, run, now)
+    for name in ("planner_state", "checkpoint", "overrides", "metadata"):
+        page.field(name.replace("_", " "), spelled_json(run[name]) if run[name] else None)
+    render_error(page, run)
+    render_steps(page, store, run, now)
+
+
+def render_error(page: Page, row: Row) -> None:
+    """Why something failed, where it did."""
+    if words := error_words(row):
+        page.section("Error")
+        page.text(words, role="bad")
+
+
+def render_times(page: Page, row: Row, now: datetime.datetime) -> None:
+    """When a turn or a run began, how long it took, and what ended it."""
+    page.field("ended by", _cause(row))
+    begun = row["started_at"] or row.get("queued_at")
+    if begun is not None:
+        page.field("started", f"{spelling.moment(begun)}, {spelling.ago(begun, now)}")
+    took, busy = spelling.duration(_elapsed(row, now)), spelling.duration(row["busy_ms"])
+    if row["ended_at"] is None:
+        took += " so far"
+    elif row["busy_ms"] is not None and busy != took:
+        took += f", {busy} without waits for tools and people"
+    page.field("took", took)
+
+
+def render_steps(page: Page, store: Store, run: Row, now: datetime.datetime) -> None:
+    """A run's timeline, then each of its steps."""
+    steps: list[Row] = run["steps"]
+    took = spelling.duration(_elapsed(run, now))
+    words = joined(run["id"], run["kind"], run["status"], took)
+    page.section(f"Run {run['run_index'] + 1}", words)
+    page.add(timeline.render(page.screen, steps, now))
+    if not steps:
+        page.line("no steps")
+        return
+    page.section("Steps")
+    for number, step in enumerate(steps, 1):
+        following = next((s for s in steps[number:] if s["step_type"] == "llm_call"), None)
+        _step(page, store, number, step, following)
+
+
+def _cause(row: Row) -> str | None:
+    """Who or what ended it, where it did not simply finish."""
+    cause = row["ended_by"]
+    if cause in (None, "finished"):
+        return None
+    return f"{cause}: {CAUSES[cause]}" if cause in CAUSES else str(cause)
+
+
+def _elapsed(row: Row, now: datetime.datetime) -> float | None:
+    if row["latency_ms"] is not None and row["ended_at"] is not None:
+        return float(row["latency_ms"])
+    if row["started_at"] is None:
+        return None
+    return float(((row["ended_at"] or now) - row["started_at"]).total_seconds() * 1000)
+
+
+def _step(page: Page, store: Store, number: int, step: Row, following: Row | None) -> None:
+    status = str(step["http_status"]) if step["http_status"] and step["status"] == "error" else None
+    took = None if step["latency_ms"] is None else spelling.duration(step["latency_ms"])
+    ended = joined(step["status"], step["finish_reason"], status, took)
+    page.head(f"{number} {step['step_type']} {step_name(step)}", ended, timeline.role_of(step))
+    page.line(joined(step["id"], step["tool_call_id"]), STEP_INDENT, "faint")
+    if step["step_type"] == "llm_call":
+        _call(page, step)
+    else:
+        _tool(page, store, step)
+    if error := error_words(step):
+        page.text(error, STEP_INDENT, "bad", most=4)
+    if step["status"] == "error" and following is not None and (following["attempt"] or 1) > 1:
+        page.line(_what_followed(following), STEP_INDENT, "faint")
+
+
+def step_name(step: Row) -> str:
+    """What was called; of tools without their kind, which stands before it."""
+    return timeline.name_of(step).removeprefix(f"{step['step_type']} ")
+
+
+def _call(page: Page, step: Row) -> None:
+    first = first_token_words(step)
+    known = step["input_tokens"] is not None or step["output_tokens"] is not None
+    cost = None if step["cost_usd"] is None else spelling.usd(step["cost_usd"])
+    figures = joined(usage_words(step) if known else None, first, speed_words(step), cost)
+    if figures:
+        page.line(figures, STEP_INDENT)
+    for call in step["tool_calls"] or ():
+        broken = "" if call.get("arguments_json_valid", True) else "  (no valid JSON)"
+        words = f"{call.get('name')} {call.get('arguments')}{broken}"
+        page.text(words, STEP_INDENT, most=4, mark="asks for ")
+
+
+def _what_followed(following: Row) -> str:
+    wait = following["waited_ms"]
+    after = f" after {spelling.duration(wait)}" if wait else " at once"
+    return f"→ {following['attempt_reason']}{after}: {timeline.name_of(following)}"
+
+
+def _tool(page: Page, store: Store, step: Row) -> None:
+    arguments = (step["metadata"] or {}).get("arguments")
+    if arguments is not None:
+        page.text(str(arguments), STEP_INDENT, most=4, mark="arguments ")
+    key = step["output_payload"]
+    output = payloads.find_body(store, key) if key else None
+    if output is not None:
+        page.text(output.decode(errors="replace"), STEP_INDENT, most=6, mark="result    ")

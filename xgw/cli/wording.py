@@ -1,0 +1,76 @@
+"""What rows tell in words that several pages and lists share: usage, speed, errors, clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xgw.cli import spelling
+from xgw.queries.pages import Row
+
+
+def joined(*parts: str | None) -> str:
+    """What is known of these, set apart by dots."""
+    return " · ".join(part for part in parts if part)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def served_words(provider: str | None, model: str | None) -> str:
+    """Who answered: provider and model, as far as they are known."""
+    return "/".join(part for part in (provider, model) if part)
+
+
+def error_words(row: Row) -> str:
+    """Why something failed; nothing where it did not."""
+    return ": ".join(part for part in (row["error_type"], row["error_message"]) if part)
+
+
+def first_token_words(row: Row) -> str | None:
+    """When the first token came."""
+    return None if row["ttft_ms"] is None else f"first token {spelling.duration(row['ttft_ms'])}"
+
+
+def usage_words(row: Row) -> str:
+    """Tokens in and out with their parts, marked by their source."""
+    source = row["usage_source"]
+    if row["input_tokens"] is None and row["output_tokens"] is None:
+        return spelling.UNKNOWN
+    told = f"{spelling.count(row['input_tokens'], source)} in"
+    parts = []
+    if row["cached_tokens"] is not None:
+        parts.append(f"{row['cached_tokens']:,} cached")
+    if row.get("cache_write_tokens"):
+        parts.append(f"{row['cache_write_tokens']:,} written to the cache")
+    told += f" ({', '.join(parts)})" if parts else ""
+    told += f" → {spelling.count(row['output_tokens'], source)} out"
+    return told + (f" ({row['reasoning_tokens']:,} reasoning)" if row["reasoning_tokens"] else "")
+
+
+def usage_with_total(row: Row) -> str:
+    """The same with the sum, and where the figures come from."""
+    if row["total_tokens"] is None:
+        return usage_words(row)
+    total = spelling.count(row["total_tokens"], row["usage_source"])
+    told = {"provider": "as reported", "estimated": "estimated", "partial": "as far as known"}
+    return f"{usage_words(row)} = {total}, {told.get(row['usage_source'] or '', 'source unknown')}"
+
+
+def speed_words(step: Row) -> str | None:
+    """Tokens a second after the first one."""
+    ms = (step["latency_ms"] or 0) - (step["ttft_ms"] or 0)
+    if step["ttft_ms"] is None or not step["output_tokens"] or ms < 50:
+        return None
+    return f"{step['output_tokens'] * 1000 / ms:.0f} tokens/s"
+
+
+def client_words(client: Any) -> str | None:
+    """Who called, in words."""
+    if not isinstance(client, Mapping):
+        return None
+    key = f"key {client['key']}" if client.get("key") else None
+    address = f"from {client['address']}" if client.get("address") else None
+    return joined(client.get("user_agent"), address, key) or None

@@ -1,0 +1,63 @@
+"""What the record takes from a model's answer: its texts, its tool calls, none of its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from xgw.masking import Masker
+from xgw.values import Answer
+
+
+def without_secrets(answer: Answer, masker: Masker) -> Answer:
+    """The answer as it may be stored; the very same one where it quotes no secret."""
+    said = orjson.dumps([answer.choices, [call.arguments for call in answer.tool_calls]])
+    if masker.body(said) is said:
+        return answer
+    calls = [replace(call, arguments=masker.text(call.arguments)) for call in answer.tool_calls]
+    return replace(answer, choices=_masked(answer.choices, masker), tool_calls=tuple(calls))
+
+
+def texts_of(answer: Answer) -> Iterable[str]:
+    """Everything that the model wrote."""
+    for choice in answer.choices:
+        message = choice["message"]
+        for key in ("content", "refusal", "reasoning_content"):
+            if isinstance(message.get(key), str):
+                yield message[key]
+    for call in answer.tool_calls:
+        yield f"{call.name or ''}{call.arguments}"
+
+
+def says_anything(answer: Answer) -> bool:
+    """Whether the model wrote something, or ended without doing so."""
+    return answer.finish_reason is not None or any(texts_of(answer))
+
+
+def tool_calls_of(answer: Answer | None) -> list[dict[str, Any]] | None:
+    """The tools asked for, as a step keeps them; None if there are none."""
+    if answer is None or not answer.tool_calls:
+        return None
+    return [
+        {
+            "tool_call_id": call.tool_call_id,
+            "name": call.name,
+            "arguments": call.arguments,
+            "arguments_json_valid": call.arguments_json_valid,
+            "incomplete": call.incomplete,
+        }
+        for call in answer.tool_calls
+    ]
+
+
+def _masked(value: Any, masker: Masker) -> Any:
+    if isinstance(value, str):
+        return masker.text(value)
+    if isinstance(value, list):
+        return [_masked(entry, masker) for entry in value]
+    if isinstance(value, dict):
+        return {key: _masked(entry, masker) for key, entry in value.items()}
+    return value

@@ -1,0 +1,101 @@
+"""Edits: what changes because someone asked for it, beside the traffic.
+
+Sessions are opened, changed and deleted, turns whose process is gone are ended. Each edit is one
+unit of work; the tickets tell when it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from xgw import clock
+from xgw.recording import owner, sessions
+from xgw.recording.facts import Scope, SessionFacts
+from xgw.recording.recovery import USER_CANCEL, close_open_work
+from xgw.store.transaction import Transaction
+from xgw.store.writer import Part, Ticket, Writer
+
+UNSWEPT = "PRAGMA user_version = 1"
+"""Kept in the file with the deletion: there may be payloads that nothing refers to any more."""
+
+SWEPT = "PRAGMA user_version = 0"
+
+# Children first: deleting them by index costs less than a cascade that looks for each.
+DELETIONS = (
+    "DELETE FROM events WHERE session_id = ?",
+    "DELETE FROM request_logs WHERE session_id = ?",
+    "DELETE FROM messages WHERE session_id = ?",
+    "DELETE FROM steps WHERE session_id = ?",
+    "DELETE FROM turns WHERE session_id = ?",
+    "DELETE FROM sessions WHERE id = ?",
+)
+
+OPEN_RUN = (
+    "SELECT r.id, r.owner, r.status, t.project_id, t.session_id, t.trace_id, t.task_id "
+    "FROM turns t JOIN runs r ON r.turn_id = t.id "
+    "WHERE t.id = ? AND t.status IN ('queued', 'running') "
+    "AND r.status IN ('queued', 'running', 'waiting_tool', 'paused') "
+    "ORDER BY r.run_index DESC LIMIT 1"
+)
+
+
+class Edits:
+    """Hands units to the writer; nothing here waits."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def open_session(self, session: SessionFacts) -> Ticket:
+        """A session that begins without a request: `session.created`."""
+        at = clock.now()
+        return self._writer.submit(lambda tx: sessions.open_session(tx, session, at))
+
+    def change_session(self, project_id: str, session_id: str, changes: dict[str, Any]) -> Ticket:
+        """Columns of a session that someone wants changed: `session.updated`, if they differ."""
+        at = clock.now()
+        return self._writer.submit(
+            lambda tx: sessions.change_session(tx, project_id, session_id, changes, at)
+        )
+
+    def delete_session(
+        self, project_id: str, session_id: str, gone: Callable[[], None]
+    ) -> Ticket:
+        """A session and everything under it, its events too; `session.deleted` is all that stays.
+
+        `gone` is called once that is committed, or never will be.
+        """
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            for statement in DELETIONS:
+                tx.execute(statement, (session_id,))
+            tx.execute(UNSWEPT)
+            tx.emit("session.deleted", at, project_id, {}, session_id=session_id)
+            tx.after_commit.append(gone)
+
+        return self._writer.submit(work, part=Part(lost=gone))
+
+    def end_turn(self, turn_id: str, may_end: Callable[[str | None], bool]) -> Ticket:
+        """Cancel an open turn that nobody works on, as it stands.
+
+        Does nothing if the turn is over by then. `may_end` is asked in the unit, with the owner of
+        the turn's run: only who knows that owner's calls can tell that there is none.
+        """
+
+        def work(tx: Transaction) -> None:
+            row = tx.one(OPEN_RUN, (turn_id,))
+            if row is None:
+                return
+            run_id, owned_by, status, project_id, session_id, trace_id, task_id = row
+            if status == "running" and not may_end(owned_by):
+                return
+            scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
+            close_open_work(tx, scope, USER_CANCEL, clock.now())
+
+        return self._writer.submit(work)
+
+
+def is_abandoned(owned_by: str | None) -> bool:
+    """Whether the process that owns a run is gone."""
+    return not owner.is_alive(owned_by)
