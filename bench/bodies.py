@@ -14,15 +14,18 @@ import re
 MARK = re.compile(rb"T(\d{9,}) ")
 """A streamed token: the monotonic nanosecond at which the upstream wrote it."""
 
-_WORDS = """the of and to in a is that for it as was with be by on not he this are or his from at
-which but have an they one all her there been their when who will more if no out so what up said
-about than into them can only other time new some could these two may first then do any like my now
-over such our man even most made after also well where before must through years much way down
-should because long each just state those people too good small still world between life being under
-never day same another know while last might great old year off come since against go came right
-used take three write ahead log reader page commit index record answer model token stream request
-session turn memory table column query latency median client server worker thread process""".split()
-
+_PROSE = (
+    "the of and to in a is that for it as was with be by on not he this are or his from at "
+    "which but have an they one all her there been their when who will more if no out so what "
+    "up said about than into them can only other time new some could these two may first then "
+    "do any like my now over such our man even most made after also well where before must "
+    "through years much way down should because long each just state those people too good "
+    "small still world between life being under never day same another know while last might "
+    "great old year off come since against go came right used take three write ahead log reader "
+    "page commit index record answer model token stream request session turn memory table "
+    "column query latency median client server worker thread process "
+)
+_WORDS = _PROSE.split()
 _WEIGHTS = [1 / (rank + 3) for rank in range(len(_WORDS))]
 _SERIALS = itertools.count(1)
 

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from bench import bodies, wire
 from bench.wire import Answer
@@ -78,8 +79,7 @@ class Client(asyncio.Protocol):
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     async def run(self, delay: float) -> None:
         """Begin after `delay` seconds; ConnectionError unless every answer is 200."""
@@ -107,7 +107,7 @@ class Client(asyncio.Protocol):
             self._fail(self._answer.body()[:400].decode("latin-1"))
             return
         self._load.latencies.append((now - self._sent) / MS)
-        if len(self._marks) > 1:
+        if len(self._marks) > 1 and self._marks[-1] > self._marks[0]:
             lasted = self._marks[-1] - self._marks[0]
             self._load.rates.append((len(self._marks) - 1) * 1e9 / lasted)
         self._ask()

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 from bench.asking import Conversation, Reads, Talk, converse, read_pages
@@ -70,8 +70,7 @@ def serve() -> None:
         gc.collect()
         gc.disable()
         try:
-            measured = _measure(kind, fields)
-            answer = asdict(measured) if is_dataclass(measured) else measured
+            answer = _measure(kind, fields)
         except (OSError, TimeoutError) as error:
             answer = {"failed": f"a load of {kind} failed: {error or type(error).__name__}"}
         gc.enable()
@@ -81,13 +80,13 @@ def serve() -> None:
 def _measure(kind: str, fields: dict[str, Any]) -> Any:
     match kind:
         case "calls":
-            return run(run_calls(Calls(**fields)))
+            return asdict(run(run_calls(Calls(**fields))))
         case "reads":
             return run(read_pages(Reads(**fields)))
         case "conversation":
-            return run(converse(Conversation(**fields)))
+            return asdict(run(converse(Conversation(**fields))))
         case _:
-            return run(watch(Watching(Calls(**fields["calls"]))))
+            return asdict(run(watch(Watching(Calls(**fields["calls"])))))
 
 
 if __name__ == "__main__":

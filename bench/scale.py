@@ -1,4 +1,4 @@
-"""How much is sent and stored: the usual measure, all of it (`--full`), or a quick look (`--short`)."""
+"""How much is sent and stored: as a rule, with `--full`, and for a quick look (`--short`)."""
 
 from __future__ import annotations
 

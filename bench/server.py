@@ -40,7 +40,7 @@ targets = ["unsteady/o3"]
 
 [[routes]]
 model = "*"
-targets = ["openai/{{model}}"]
+targets = ["openai/*"]
 """
 """`gpt-4.1` falls back to the upstream that answers, `o3` has nothing to fall back to."""
 

@@ -46,7 +46,7 @@ class Setting:
             yield server
 
     def side_by_side(self, server: Server, calls: Calls) -> list[Round]:
-        """The rounds of one load, to the upstream itself and through xgw; `calls.port` is unused."""
+        """The rounds of one load, direct and through xgw; its own port does not count."""
         warm = replace(calls, requests=max(calls.clients, calls.requests // WARMING))
         for port in (self.upstream, server.port):
             self.loader.call(replace(warm, port=port))

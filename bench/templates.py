@@ -1,4 +1,4 @@
-"""A recorded conversation taken apart, to be written again with other ids, numbers and times.
+"""A recorded conversation taken apart, to be made again with other ids, numbers and times.
 
 Whatever tells one conversation from the next is a slot: ids, times, the serial numbers in texts,
 and the hashes of the bodies that hold any of these. All else stays as the product wrote it.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import random
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from bench import bodies
 from bench.scripts import Recorded
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -31,66 +31,224 @@ TURN_GAP = datetime.timedelta(seconds=40)
 
 _TOKEN = re.compile(
     r"(?:(?:sess|turn|run|step|msg|req)_)?[0-9a-f]{32}"
-    r"|(?<![0-9a-z])[0-9a-f]{16}(?![0-9a-z])"
+    r"|(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])"
     r"|(?<![0-9A-Za-z])\d{12}(?![0-9A-Za-z])"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{6}"
 )
-_ID = re.compile(r"(sess|turn|run|step|msg|req)_([0-9a-f]{32})")
+_SERIAL_LENGTH, _TIME_LENGTH = 12, 26
 
 Piece = str | int
 """A piece of a text: itself, or the number of the slot that stands there."""
 
-_serials = itertools.count(1)
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time: the turn in which it lies, and how long after that one's beginning it is."""
+
+    turn: int
+    after: datetime.timedelta
+
+    def at(self, begun: datetime.datetime) -> datetime.datetime:
+        """The same moment of a conversation that began then."""
+        return begun + self.turn * TURN_GAP + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Id:
+    """The slots of one id: its digits, the whole of it, and its last sixteen digits."""
+
+    prefix: str
+    moment: Moment
+    digits: int
+    whole: int
+    tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body whose hash stands in `slot`; `is_request`: kept in parts, as requests are."""
+
+    slot: int
+    pieces: tuple[Piece, ...]
+    is_request: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one table: as they are, and for each the columns that are put together anew."""
+    """Rows of one table: the values that stay, and the columns that are put together anew."""
 
     name: str
     columns: tuple[str, ...]
     rows: list[tuple[list[Any], list[tuple[int, tuple[Piece, ...]]]]]
 
 
-@dataclass(frozen=True)
-class Moment:
-    """A time, as the turn in which it lies and how long after that one's beginning it is."""
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A conversation made anew: rows by table, in the order of the template's tables."""
 
-    turn: int
-    after: datetime.timedelta
-
-
-@dataclass(frozen=True)
-class Body:
-    """A body whose hash is a slot; `is_request`: kept in parts, as requests are."""
-
-    pieces: tuple[Piece, ...]
-    is_request: bool
-
-
-@dataclass
-class Slots:
-    """What stands in the slots, in groups that are filled one after the other."""
-
-    numbers: dict[str, int]
-    moments: list[tuple[Moment, str]]
-    ids: list[tuple[Moment, list[str]]]
-    serials: int
-    bodies: list[Body]
+    rows: list[list[list[Any]]]
+    payloads: list[PayloadRow]
 
 
 class Template:
-    """A conversation and a turn on its own; `write` makes another one like it."""
+    """One recorded conversation with its turn on its own; `turns` in all."""
 
     def __init__(self, store: Store, recorded: Recorded) -> None:
-        raw = dict(_read(store.path, recorded))
-        self._begun = sorted(row["started_at"] for row in raw["turns"])
-        self.turns = len(raw["turns"])
+        found = _read(store, recorded)
+        self._begun = sorted(_time(row["started_at"]) for row in found["turns"])
+        self.turns = len(self._begun)
         self._slots: dict[str, int] = {}
-        self._moments: list[tuple[Moment, str]] = []
-        self._ids: list[tuple[Moment, str, list[str]]] = []
+        self._times: list[tuple[int, Moment, str]] = []
         self._serials: list[int] = []
-        self._bodies: list[Body] = []
-        self._collect(raw)
-        self._collect_bodies(store, raw)
-        self.tables = [self._table(name, raw[name]) for name in TABLES]
+        self._ids = [
+            self._id(row["id"]) for name in TABLES if name != "events" for row in found[name]
+        ]
+        self._bodies = self._find_bodies(store, found)
+        self.tables = [self._table(name, found[name]) for name in TABLES]
+
+    def make(self, begun: datetime.datetime, shelf: Shelf) -> Copy:
+        """Another conversation like this one, of that time."""
+        values = self._values(begun)
+        stored: list[PayloadRow] = []
+        for body in self._bodies:
+            content = _render(body.pieces, values).encode()
+            kept = shelf.request(content) if body.is_request else shelf.whole(content)
+            values[body.slot] = kept.hash
+            stored += kept.rows
+        return Copy([_rows(table, values) for table in self.tables], stored)
+
+    def _values(self, begun: datetime.datetime) -> list[str]:
+        values = [""] * len(self._slots)
+        for slot, moment, separator in self._times:
+            values[slot] = moment.at(begun).isoformat(separator, "microseconds")
+        for slot in self._serials:
+            values[slot] = bodies.serial()
+        for id in self._ids:
+            digits = _uuid7(id.moment.at(begun))
+            values[id.digits] = digits
+            values[id.whole] = f"{id.prefix}_{digits}"
+            values[id.tail] = digits[-16:]
+        return values
+
+    # -- taking apart --------------------------------------------------------------------------
+
+    def _new_slot(self, token: str) -> int:
+        return self._slots.setdefault(token, len(self._slots))
+
+    def _id(self, whole: str) -> Id:
+        prefix, _, digits = whole.partition("_")
+        minted = datetime.datetime.fromtimestamp(int(digits[:12], 16) / 1000, datetime.UTC)
+        slots = (self._new_slot(token) for token in (digits, whole, digits[-16:]))
+        return Id(prefix, self._moment(minted.replace(tzinfo=None)), *slots)
+
+    def _moment(self, at: datetime.datetime) -> Moment:
+        turn = max(0, bisect_right(self._begun, at) - 1)
+        return Moment(turn, at - self._begun[turn])
+
+    def _slot(self, token: str) -> int | None:
+        """The slot of something found in a text; None for what only looks like it."""
+        known = self._slots.get(token)
+        if known is not None:
+            return known
+        if len(token) == _TIME_LENGTH:
+            slot = self._new_slot(token)
+            self._times.append((slot, self._moment(_time(token)), token[10]))
+            return slot
+        if len(token) == _SERIAL_LENGTH:
+            slot = self._new_slot(token)
+            self._serials.append(slot)
+            return slot
+        return None
+
+    def _pieces(self, text: str) -> tuple[Piece, ...]:
+        pieces: list[Piece] = []
+        done = 0
+        for token in _TOKEN.finditer(text):
+            slot = self._slot(token[0])
+            if slot is not None:
+                pieces += [text[done : token.start()], slot]
+                done = token.end()
+        return tuple(piece for piece in (*pieces, text[done:]) if piece != "")
+
+    def _find_bodies(self, store: Store, found: dict[str, list[Row]]) -> list[Body]:
+        named = {row[c] for rows in found.values() for row in rows for c in PAYLOADS & row.keys()}
+        keys = sorted(key for key in named if key is not None)
+        contents = payloads.load_many(store, keys)
+        marks = ", ".join("?" * len(keys))
+        codecs = dict(
+            store.sql(f"SELECT hash, codec FROM payloads WHERE hash IN ({marks})", tuple(keys))
+        )
+        return [
+            Body(self._new_slot(key), self._pieces(contents[key].decode()), codecs[key] == "parts")
+            for key in keys
+        ]
+
+    def _table(self, name: str, rows: list[Row]) -> Table:
+        columns = tuple(rows[0])
+        taken = []
+        for row in rows:
+            made = [
+                (place, self._pieces(value))
+                for place, value in enumerate(row.values())
+                if isinstance(value, str)
+            ]
+            changing = [
+                (p, pieces) for p, pieces in made if any(isinstance(x, int) for x in pieces)
+            ]
+            taken.append((list(row.values()), changing))
+        return Table(name, columns, taken)
+
+
+def _rows(table: Table, values: list[str]) -> list[list[Any]]:
+    rows = []
+    for fixed, changing in table.rows:
+        row = fixed.copy()
+        for place, pieces in changing:
+            row[place] = _render(pieces, values)
+        rows.append(row)
+    return rows
+
+
+def _render(pieces: tuple[Piece, ...], values: list[str]) -> str:
+    if len(pieces) == 1 and isinstance(pieces[0], int):
+        return values[pieces[0]]
+    return "".join([values[p] if isinstance(p, int) else p for p in pieces])
+
+
+def _read(store: Store, recorded: Recorded) -> dict[str, list[Row]]:
+    """Every row of a conversation and its turn on its own, `seq` of the events left out."""
+    session, turn = recorded.session_id, recorded.turn_id
+    turns = "SELECT id FROM turns WHERE session_id = ? OR id = ?"
+    chosen = dict.fromkeys(TABLES, f"turn_id IN ({turns})")
+    chosen["sessions"] = "? = id OR ? = ''"
+    chosen["turns"] = "session_id = ? OR id = ?"
+    found: dict[str, list[Row]] = {}
+    with contextlib.closing(sqlite3.connect(store.path)) as connection:
+        connection.row_factory = sqlite3.Row
+        for name, condition in chosen.items():
+            rows = connection.execute(
+                f"SELECT * FROM {name} WHERE {condition} ORDER BY rowid", (session, turn)
+            )
+            found[name] = [_without_seq(row) for row in rows]
+        begun = connection.execute(
+            "SELECT * FROM events WHERE session_id = ? AND turn_id IS NULL ORDER BY seq", (session,)
+        )
+        found["events"] = [_without_seq(row) for row in begun] + found["events"]
+    return found
+
+
+def _without_seq(row: Iterable[Any]) -> Row:
+    return {name: value for name, value in dict(row).items() if name != "seq"}
+
+
+def _time(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text)
+
+
+def _uuid7(at: datetime.datetime) -> str:
+    """The 32 digits of a UUIDv7 that was minted then."""
+    milliseconds = int(at.replace(tzinfo=datetime.UTC).timestamp() * 1000)
+    digits = f"{random.getrandbits(76):019x}"
+    return f"{milliseconds:012x}7{digits[:3]}a{digits[3:18]}"

@@ -8,6 +8,7 @@ comparison alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from xgw.cli import main
 from xgw.recording.recorder import Ending, Opening, Recorder
@@ -32,10 +33,10 @@ class EmptyShelf(Shelf):
 class Forgetful(Recorder):
     """A recorder whose units are done before they were begun."""
 
-    def begin(self, opening: Opening, bodies: Iterable[Stored]) -> Ticket:
+    def begin(self, opening: Opening, bodies: Iterable[Stored], **_: Any) -> Ticket:
         return _done()
 
-    def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
+    def finish(self, ending: Ending, bodies: Iterable[Stored], **_: Any) -> Ticket:
         if ending.attempt is not None:
             self.live.flush(ending.attempt.step_id, end=True)
         return _done()

@@ -13,6 +13,7 @@ import json
 import re
 import time
 from functools import cache
+from typing import cast
 
 from bench import bodies, wire
 from bench.event_loop import run
@@ -97,7 +98,10 @@ class Stream:
         ending += _event(head, "", f',"usage":{json.dumps(USAGE)}') if usage else b""
         self._ending = wire.chunk(ending + b"data: [DONE]\n\n") + wire.LAST_CHUNK
         words = [] if paced else [number, *CONTENT.split()]
-        said = ['{"role":"assistant","content":""}', *(f'{{"content":"{word} "}}' for word in words)]
+        said = [
+            '{"role":"assistant","content":""}',
+            *(f'{{"content":"{word} "}}' for word in words),
+        ]
         events = (wire.chunk(_event(head, _choice(delta))) for delta in said)
         transport.write(STREAM_HEAD + b"".join(events))
         self._step()
@@ -127,8 +131,7 @@ class Connection(asyncio.Protocol):
         self._whole = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -160,8 +163,8 @@ class Connection(asyncio.Protocol):
         if b'"stream":true' in options:
             Stream(self.transport, model, usage=b'"include_usage":true' in options)
             return
-        tool = _TOOL.search(body)
-        asked = body.rfind(b'"role":"user"') > body.rfind(b'"role":"tool"')
+        tool = _TOOL.search(options)
+        asked = tool and body.rfind(b'"role":"user"') > body.rfind(b'"role":"tool"')
         answer = _completion(model, tool[1].decode() if tool and asked else None)
         self.transport.write(wire.ok(_numbered(answer).encode()))
 

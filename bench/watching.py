@@ -10,6 +10,7 @@ import datetime
 import re
 import time
 from dataclasses import dataclass, field
+from typing import cast
 
 from bench import bodies, wire
 from bench.load import MS, Calls, run_calls
@@ -45,8 +46,7 @@ class Reader(asyncio.Protocol):
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(wire.get("/events"))
+        cast("asyncio.Transport", transport).write(wire.get("/events"))
 
     def data_received(self, data: bytes) -> None:
         monotonic, now = time.monotonic_ns(), time.time()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as far as the measurements need it: requests as bytes, and when an answer is complete."""
+"""HTTP/1.1 as far as the measurements need it: requests, and when an answer is complete."""
 
 from __future__ import annotations
 

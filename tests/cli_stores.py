@@ -96,7 +96,7 @@ class FixedStore(FilledStore):
         self._add_estimated()
 
     def _add_retried(self) -> None:
-        totals = {
+        totals: dict[str, Any] = {
             "input_tokens": 1200,
             "output_tokens": 44,
             "cached_tokens": 1024,
@@ -141,7 +141,7 @@ class FixedStore(FilledStore):
             busy_ms=2000,
             ended_by="finished",
         )
-        shared = {
+        shared: dict[str, Any] = {
             "provider_name": "openai",
             "model": "gpt-4o",
             "model_requested": "gpt-4o",
@@ -225,7 +225,7 @@ class FixedStore(FilledStore):
         )
 
     def _log(self, turn: str, session: str, number: int, step: str, **columns: Any) -> None:
-        known = {
+        known: dict[str, Any] = {
             "provider_name": "openai",
             "model": "gpt-4o",
             "session_id": session,

@@ -79,6 +79,11 @@ class Reading:
             self.body += block
         return self.body
 
+    def until_end(self) -> bytes:
+        """Everything; the connection stays open."""
+        self.body += self._response.read()
+        return self.body
+
     def rest(self) -> Reply:
         with contextlib.closing(self._connection):
             self.body += self._response.read()
@@ -136,11 +141,12 @@ class Client:
         length = f"Content-Length: {len(content)}\r\n\r\n"
         return self.exchange(head.encode() + headers + length.encode() + content)
 
-    def exchange(self, request: bytes) -> Reply:
-        """The answer to these very bytes, after which nothing more comes."""
+    def exchange(self, request: bytes, *, ends: bool = False) -> Reply:
+        """The answer to these very bytes; `ends` says that nothing more will come."""
         with socket.create_connection(self.address, DEADLINE) as sock:
             sock.sendall(request)
-            sock.shutdown(socket.SHUT_WR)
+            if ends:
+                sock.shutdown(socket.SHUT_WR)
             response = http.client.HTTPResponse(sock, method="POST")
             response.begin()
             with response:
@@ -181,7 +187,9 @@ class Records:
         return self.all(Session)
 
     def turns(self, session: str) -> list[Row]:
-        """The turns of a session, in order."""
+        """The turns of a session, in order; none before it is there."""
+        if not self.all(Session, Session.session_key == session):
+            return []
         return self.all(Turn, Turn.session_id == self.session(session)["id"], by=Turn.turn_index)
 
     def steps(self, turn: Row, kind: str | None = None) -> list[Row]:
@@ -306,3 +314,4 @@ def a_test_of(gate: Gate) -> Iterator[Gate]:
     yield gate
     gate.model.check()
     eventually(lambda: gate.services.calls.count == 0)
+    eventually(lambda: len(gate.services.recorder.live) == 0)

@@ -117,7 +117,7 @@ def whole(body: Any, *, status: str = "200 OK", headers: str = "", kind: str = "
 
 
 CUT, RESET, HANG = "cut", "reset", "hang"
-Piece = bytes | Row | threading.Event | str | Callable[[], None]
+Piece = bytes | Row | threading.Event | str | Callable[[], object]
 
 
 def stream(*pieces: Piece, headers: str = "", label: str = "text/event-stream") -> Answer:
@@ -138,7 +138,7 @@ def stream(*pieces: Piece, headers: str = "", label: str = "text/event-stream") 
     return answer
 
 
-def _send(peer: Peer, piece: bytes | Row | threading.Event | Callable[[], None]) -> None:
+def _send(peer: Peer, piece: bytes | Row | threading.Event | Callable[[], object]) -> None:
     if isinstance(piece, threading.Event):
         assert piece.wait(DEADLINE)
     elif isinstance(piece, bytes | dict):

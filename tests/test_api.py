@@ -301,7 +301,8 @@ def test_lists_take_filters(server: ApiServer, filled: FilledStore) -> None:
         ("/turns?status=odd", (422, "invalid_value", "status")),
         ("/turns?since=now", (422, "invalid_value", "since")),
         ("/requests?colour=blue", (422, "invalid_value", "colour")),
-        ("/sessions?q=error", (422, "invalid_value", "q")),
+        ("/turns?q=error", (422, "invalid_value", "q")),
+        ("/sessions?q=colour:blue", (422, "invalid_value", "q")),
         ("/stats?group=hour", (422, "invalid_value", "group")),
         ("/stats?until=later", (422, "invalid_value", "until")),
         ("/sessions/nobody", (404, "session_not_found", None)),
@@ -402,7 +403,7 @@ def test_answers_are_json_that_nobody_keeps_and_head_works(
             assert reply.headers["Cache-Control"] == "no-store"
         assert head.body == b""
         assert head.headers["Content-Length"] == str(len(whole.body)) or path == "/health"
-    assert server.get(f"/sessions/{session}", method="DELETE").status == 405
+    assert server.get(f"/sessions/{session}/turns", method="DELETE").status == 405
 
 
 def test_statistics_sum_over_all_turns(server: ApiServer, filled: FilledStore) -> None:

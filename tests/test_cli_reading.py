@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import pty
@@ -19,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from cli_stores import HOSTILE, FixedStore, Recorded, recorded, run
-from servers import DEADLINE, XGW, installed
+from servers import DEADLINE, ROOT, XGW, installed
 from xgw import clock, ids
+from xgw.cli import COMMANDS as TABLE
 from xgw.cli import spelling, texts
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Screen
@@ -686,6 +688,17 @@ def test_help_has_examples_that_work(fixed: Path, command: str) -> None:
     examples = EXAMPLE.findall(told.stdout)
     assert examples
     assert all(example.startswith(f"xgw {command}") for example in examples)
+
+
+def test_the_documentation_names_every_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for command in COMMANDS:
+        module, attribute, _ = TABLE[command]
+        described = text.partition(f"\n## `xgw {command}")[2].partition("\n## ")[0]
+        assert described, command
+        for option in getattr(importlib.import_module(module), attribute).params:
+            names = [name for name in (*option.opts, *option.secondary_opts) if name[:2] == "--"]
+            assert all(f"`{name}" in text for name in names), names
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -822,8 +822,8 @@ class TestMistakes:
 class TestOpenDoor:
     def test_bound_elsewhere_xgw_needs_a_token_and_names(self, mistakes: Mistakes) -> None:
         assert mistakes('[server]\nhost = "0.0.0.0"\n') == [
-            "xgw.toml:2: [server] token is needed (or [[keys]], or XGW_TOKEN) because host "
-            '"0.0.0.0" is open to other machines',
+            "xgw.toml:2: [server] token is needed (or [[keys]], XGW_TOKEN, or a key by "
+            '`xgw keys create`) because host "0.0.0.0" is open to other machines',
             "xgw.toml:2: [server] allowed_hosts is needed (or XGW_ALLOWED_HOSTS: the names that "
             'clients use) because host "0.0.0.0" is open to other machines',
         ]

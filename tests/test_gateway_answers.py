@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
 import pytest
@@ -12,7 +11,6 @@ from gateway_fixtures import CHAT, PROVIDER_KEY, Gate, a_test_of, gate_and_model
 from scripted_model import (
     DONE,
     Model,
-    Row,
     chat,
     completion,
     counts,
@@ -116,16 +114,32 @@ def test_a_long_answer_is_cut_in_the_record_alone(gate: Gate) -> None:
 # -- headers ---------------------------------------------------------------------------------------
 
 
+SENT = {
+    "x_custom": "käse",
+    "user_agent": "me/1",
+    "openai_beta": "a=b",
+    "accept": "*/*",
+    "authorization": "Bearer mine",
+    "x_api_key": "mine",
+    "api_key": "mine",
+    "cookie": "a=b",
+    "forwarded": "for=1",
+    "x_forwarded_for": "1",
+    "te": "trailers",
+    "accept_encoding": "gzip",
+    "connection": "keep-alive, X-Hop",
+    "x_hop": "1",
+    "x_xgw_key": "mine",
+    "content_type": "application/json; charset=utf-8",
+}
+
+
 def test_which_headers_the_model_gets(gate: Gate) -> None:
     gate.model.will(says())
     gate.post(
         chat(),
         f"{CHAT}?api-version=2&key=secret&x=%20",
-        **{"x_custom": "käse", "user_agent": "me/1", "openai_beta": "a=b", "accept": "*/*"},
-        **{"authorization": "Bearer mine", "x_api_key": "mine", "api_key": "mine"},
-        **{"cookie": "a=b", "forwarded": "for=1", "x_forwarded_for": "1", "te": "trailers"},
-        **{"accept_encoding": "gzip", "connection": "keep-alive, X-Hop", "x_hop": "1"},
-        **{"x_xgw_key": "mine", "content_type": "application/json; charset=utf-8"},
+        **SENT,
     )
     asked = gate.model.asked[-1]
     headers = dict(asked.headers)
@@ -291,50 +305,7 @@ def test_totals_say_where_they_come_from(gate: Gate) -> None:
     assert sources == ["provider", "estimated"]
 
 
-# -- embeddings, models ----------------------------------------------------------------------------
-
-
-def test_embeddings(gate: Gate) -> None:
-    body = b'{"object":"list","data":[{"embedding":[1.50]}],"model":"e","usage":{"prompt_tokens":4,"total_tokens":4}}'
-    gate.model.will(whole(body), whole({"error": {"message": "no"}}, status="400 Bad"))
-    sent = {"model": "m", "input": ["a", "b"], "metadata": {"session_id": "vectors"}}
-    reply = gate.post(sent, "/v1/embeddings")
-    assert reply.body == body
-    assert gate.model.asked[-1].json == {"model": "m", "input": ["a", "b"]}
-    turn = gate.turn(reply)
-    assert (turn["user_input"], turn["input_tokens"], turn["output_tokens"]) == ("a\nb", 4, None)
-    assert (turn["status"], turn["final_output"], turn["finish_reason"]) == ("success", None, None)
-    assert gate.messages(turn) == []
-    assert gate.story(turn)[1:] == [
-        *["turn.started", "run.started", "step.started llm_call", "step.completed success"],
-        *["run.completed success", "turn.completed success finished"],
-    ]
-    assert gate.post(sent, "/v1/embeddings").status == 400
-
-
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"error":{"message":"x"}}'])
-def test_embeddings_that_are_none(gate: Gate, answer: bytes) -> None:
-    gate.model.will(whole(answer))
-    reply = gate.post({"model": "m", "input": "a"}, "/v1/embeddings")
-    assert (reply.status, gate.turn(reply)["status"]) == (502, "error")
-
-
-def test_the_models_are_those_of_routes_and_providers(tmp_path: Path) -> None:
-    listed = {"object": "list", "data": [{"id": "org/mödel", "object": "model", "x": 1}]}
-    with gate_and_model(tmp_path) as gate:
-        gate.model.will(whole(listed))
-        reply = gate.get("/v1/models")
-        assert [m["id"] for m in reply.json["data"]] == ["m", "org/mödel"]
-        assert gate.get("/v1/models/org/m%C3%B6del").json == listed["data"][0]
-        assert gate.get("/s/x/v1/models/m").json["owned_by"] == "xgw"
-        missing = gate.get("/v1/models/none")
-        assert (missing.status, missing.error["code"]) == (404, "model_not_found")
-        head = gate.get("/v1/models", "HEAD")
-        assert (head.status, head.body) == (200, b"")
-        assert "x-turn-id" not in reply.headers
-        assert gate.services.calls.count == 0
-        assert dict(gate.model.asked[0].headers)["authorization"] == f"Bearer {PROVIDER_KEY}"
-        gate.model.check()
+# -- connections -----------------------------------------------------------------------------------
 
 
 def test_a_dead_connection_is_replaced_unseen(gate: Gate) -> None:

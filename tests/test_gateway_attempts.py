@@ -42,7 +42,7 @@ ENDED = [
     "run.completed success",
     "turn.completed success finished",
 ]
-FAST = {"base_delay_ms": 1, "max_retry_after_seconds": 1}
+FAST: Row = {"base_delay_ms": 1, "max_retry_after_seconds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +234,12 @@ BEFORE: dict[str, tuple[Answer, int, str]] = {
         503,
         "upstream_error",
     ),
+    "redirect": (
+        whole(b"", status="302 Found", headers="Location: http://127.0.0.1/\r\n"),
+        502,
+        "upstream_error",
+    ),
+    "nothing": (whole(b""), 502, "upstream_protocol_error"),
     "silence": (raw(b"", then=HANG), 504, "upstream_timeout"),
     "silence after the head": (raw(EVENTS, then=HANG), 504, "upstream_timeout"),
 }

@@ -10,7 +10,20 @@ from urllib.parse import quote
 import pytest
 
 from gateway_fixtures import CHAT, Gate, a_test_of, gate_and_model
-from scripted_model import DONE, Row, chat, delta, finish, named, raw, says, stream, streams, whole
+from scripted_model import (
+    DONE,
+    Answer,
+    Row,
+    chat,
+    delta,
+    finish,
+    named,
+    raw,
+    says,
+    stream,
+    streams,
+    whole,
+)
 from xgw import ids
 
 
@@ -183,7 +196,7 @@ def test_own_identifiers_stay_here(gate: Gate, metadata: str, forwarded: str | N
     assert not names & {"x-session-id", "x-turn-id", "x-task-id", "x-end-user-id"}
 
 
-ANSWERS = {
+ANSWERS: dict[str, tuple[Answer, Row]] = {
     "plain": (says(), {}),
     "stream": (streams("a"), {"stream": True}),
     "error": (whole({"error": {"message": "no"}}, status="400 Bad"), {}),

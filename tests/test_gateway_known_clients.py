@@ -179,7 +179,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         ClientKey(key=TEAM_A, project="team-a", org="acme"),
         ClientKey(key=TEAM_B, project="team-b"),
     )
-    tables = {"keys": keys, "server": Server(token=TOKEN)}
+    tables: Row = {"keys": keys, "server": Server(token=TOKEN)}
     with gate_and_model(tmp_path_factory.mktemp("projects"), **tables) as gate:
         gate.model.always(says("ok"))
         yield gate

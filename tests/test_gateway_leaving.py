@@ -13,7 +13,6 @@ from gateway_fixtures import CHAT, Gate, Reading, a_test_of, gate_and_model, han
 from scripted_model import (
     DONE,
     HANG,
-    Answer,
     Asked,
     Row,
     asks_for,
@@ -25,7 +24,6 @@ from scripted_model import (
     named,
     says,
     stream,
-    usage,
     whole,
 )
 from scripted_upstream import Peer
@@ -74,16 +72,12 @@ WAITS: dict[str, tuple[bytes, ...]] = {
 
 def cancelled(gate: Gate, session: str) -> Row:
     """The one turn of a session, cancelled because its client left."""
-    eventually(lambda: any(t["ended_at"] for t in _turns(gate, session)))
+    eventually(lambda: any(t["ended_at"] for t in gate.turns(session)))
     (turn,) = gate.turns(session)
     assert (turn["status"], turn["ended_by"]) == ("cancelled", "client_disconnect")
     assert (turn["error_type"], turn["finish_reason"]) == (None, None)
     assert gate.run(turn)["status"] == "cancelled"
     return turn
-
-
-def _turns(gate: Gate, session: str) -> list[Row]:
-    return gate.turns(session) if any(s["session_key"] == session for s in gate.sessions()) else []
 
 
 # -- the client leaves -----------------------------------------------------------------------------
@@ -182,7 +176,7 @@ def test_a_client_that_leaves_between_two_tries(gate: Gate) -> None:
     gate.model.will(down)
     connection = gate.send(chat(**named("between")))
     eventually(
-        lambda: any(gate.story(t)[-1].startswith("step.completed") for t in _turns(gate, "between"))
+        lambda: any(gate.story(t)[-1].startswith("step.completed") for t in gate.turns("between"))
     )
     connection.close()
     turn = cancelled(gate, "between")
@@ -218,74 +212,6 @@ def test_a_stream_that_is_never_read(gate: Gate) -> None:
     assert cancelled(gate, "never-read")["final_output"] == "unread"
 
 
-# -- drained ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def drains(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
-    gateway = Gateway(on_disconnect="drain")
-    with gate_and_model(tmp_path_factory.mktemp("drains"), gateway=gateway) as gate:
-        yield gate
-
-
-def go_on_later(go_on: threading.Event, end: list[Row | bytes | str]) -> Answer:
-    return stream(delta("first "), go_on, *[delta("and more ")] * 200, delta("last"), *end)
-
-
-ENDS: dict[str, tuple[list[Row | bytes | str], str, str | None]] = {
-    "well": ([finish(), usage(7, 3), DONE], "success", None),
-    "badly": ([{"error": {"message": "broke"}}], "error", "upstream_error"),
-    "early": ([], "error", "upstream_truncated"),
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_an_answer_is_finished_without_its_client(drains: Gate, end: str) -> None:
-    pieces, status, error_type = ENDS[end]
-    go_on = threading.Event()
-    with a_test_of(drains) as gate:
-        gate.model.will(go_on_later(go_on, pieces))
-        reading = gate.open(chat(stream=True, **named(f"drained-{end}")))
-        reading.until(b"first")
-        reading.leave()
-        go_on.set()
-        turn = gate.ended(reading)
-        assert (turn["status"], turn["error_type"]) == (status, error_type)
-        assert turn["final_output"] == f"first {'and more ' * 200}last"
-        assert (turn["total_tokens"] == 10) is (end == "well")
-
-
-def test_a_whole_answer_is_finished_without_its_client(drains: Gate) -> None:
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def answer(peer: Peer, _: Asked) -> None:
-        arrived.set()
-        assert go_on.wait(DEADLINE)
-        peer.answer(orjson.dumps(completion("kept")))
-
-    with a_test_of(drains) as gate:
-        gate.model.will(answer)
-        connection = gate.send(chat(**named("drained-json")))
-        assert arrived.wait(DEADLINE)
-        connection.close()
-        go_on.set()
-        eventually(lambda: any(t["ended_at"] for t in _turns(gate, "drained-json")))
-        (turn,) = gate.turns("drained-json")
-        assert (turn["status"], turn["final_output"]) == ("success", "kept")
-
-
-def test_a_json_answer_that_became_a_stream_is_kept(drains: Gate) -> None:
-    with a_test_of(drains) as gate:
-        gate.model.will(whole(completion("y" * 8_000_000)))
-        connection = gate.send(chat(stream=True, **named("drained-converted")))
-        assert connection.sock.recv(1, 2)
-        hang_up(connection.sock)
-        connection.close()
-        eventually(lambda: any(t["ended_at"] for t in _turns(gate, "drained-converted")))
-        (turn,) = gate.turns("drained-converted")
-        assert (turn["status"], len(turn["final_output"])) == ("success", 8_000_000)
-
-
 # -- cancelled, shut down --------------------------------------------------------------------------
 
 
@@ -319,7 +245,7 @@ def test_cancelling_a_turn_that_waits_answers_409(gate: Gate, streamed: bool) ->
     session = f"stopped-{streamed}"
     connection = gate.send(chat(stream=streamed, **named(session)))
     assert answer.asked.wait(DEADLINE)
-    eventually(lambda: any(gate.services.calls.cancel(t["id"]) for t in _turns(gate, session)))
+    eventually(lambda: any(gate.services.calls.cancel(t["id"]) for t in gate.turns(session)))
     reply = Reading(connection).rest()
     assert (reply.status, reply.error["code"]) == (409, "turn_cancelled")
     turn = gate.turn(reply)

@@ -83,9 +83,9 @@ def test_later_only_what_follows_the_last_answer(gate: Gate) -> None:
 def test_a_session_without_resent_history(gate: Gate) -> None:
     for text in ("a", "b"):
         gate.post(chat(text, **named("bare")))
-    assert told(gate, "bare") == [("user", "a"), ("assistant", "ok")] + [
-        ("user", "b"),
-        ("assistant", "ok"),
+    assert told(gate, "bare") == [
+        *[("user", "a"), ("assistant", "ok")],
+        *[("user", "b"), ("assistant", "ok")],
     ]
 
 

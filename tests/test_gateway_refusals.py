@@ -149,7 +149,7 @@ def test_odd_bodies_of_unknown_models(gate: Gate, messages: Any) -> None:
 
 def test_a_body_that_is_not_all_there(gate: Gate) -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    reply = gate.exchange(f"{head}Content-Length: 500\r\n\r\n".encode() + b'{"model"')
+    reply = gate.exchange(f"{head}Content-Length: 500\r\n\r\n".encode() + b'{"model"', ends=True)
     assert reply.status == 400
 
 

@@ -59,7 +59,8 @@ def asked(*call_ids: str) -> list[Row]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_tool_and_its_result_are_one_turn(gate: Gate, streamed: bool) -> None:
-    session, fields = f"tool-{streamed}", {"stream": streamed}
+    session = f"tool-{streamed}"
+    fields: Row = {"stream": streamed}
     piece = {"index": 0} | call("c1", "look", '{"at": 1}')
     in_pieces = stream(delta(None, tool_calls=[piece]), finish("tool_calls"), b"data: [DONE]\n\n")
     gate.model.will(
@@ -196,9 +197,8 @@ def test_results_with_a_user_message_continue(gate: Gate) -> None:
     gate.post(chat("look", **named("with-user")))
     gate.post(chat(*asked("u1"), result("u1"), user("and hurry"), **named("with-user")))
     (turn,) = gate.turns("with-user")
-    assert [m["role"] for m in gate.messages(turn)] == ["user", "assistant", "tool", "user"] + [
-        "assistant"
-    ]
+    roles = [m["role"] for m in gate.messages(turn)]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
     assert turn["user_input"] == "look"
 
 

@@ -1,4 +1,4 @@
-"""How requests become turns: what begins one, what continues one, and the events that tell of it."""
+"""How requests become turns: what begins and what continues one, and the events that tell of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from gateway_fixtures import CHAT, Gate, a_test_of, gate_and_model
 from scripted_model import (
+    Row,
     asks_for,
     chat,
     named,
@@ -21,6 +22,8 @@ from scripted_model import (
 from scripted_model import (
     call as tool_call,
 )
+from servers import DEADLINE
+from xgw.store.transaction import Transaction
 
 BEGUN = ["turn.started", "run.started", "message.added user", "step.started llm_call"]
 ENDED = [
@@ -48,7 +51,7 @@ def gate(served: Gate) -> Iterator[Gate]:
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}])
-def test_a_plain_turn(gate: Gate, fields: dict[str, bool]) -> None:
+def test_a_plain_turn(gate: Gate, fields: Row) -> None:
     gate.model.will(streams("o", "k") if fields else says("ok"))
     session = f"plain-{bool(fields)}"
     turn = gate.turn(gate.post(chat("hi", **fields, **named(session)), x_turn_id="k"))
@@ -238,7 +241,47 @@ def test_embeddings_never_supersede(gate: Gate) -> None:
     assert [t["status"] for t in gate.turns("with-rag")] == ["success", "success"]
 
 
-def test_sub_second_turn_order_is_that_of_the_index(gate: Gate) -> None:
+# -- sessions of many turns, and closed ones -------------------------------------------------------
+
+
+def test_an_old_turn_is_found_again(gate: Gate) -> None:
+    """Long after it has left the memory: by its key, by its id, by a call that it asked for."""
+    gate.model.will(asks_for("old-call"), *[says(f"A{n}") for n in range(12)])
+    gate.post(chat("Q", **named("long", "first")))
+    history = [user("Q"), said(None, tool_call("old-call")), result("old-call")]
+    gate.post(chat(*history, **named("long")))
+    for number in range(11):
+        gate.post(chat(str(number), **named("long")))
+    turns = gate.turns("long")
+    assert [t["turn_index"] for t in turns] == list(range(12))
+    gate.model.will(says("by key"), says("by id"), says("by call"))
+    first = gate.turn(gate.post(chat("Q", **named("long", "first"))))
+    assert (first["id"], first["final_output"]) == (turns[0]["id"], "by key")
+    assert len(gate.messages(first)) == 5
+    third = gate.turn(gate.post(chat("more", **named("long", turns[2]["id"]))))
+    assert (third["id"], third["final_output"]) == (turns[2]["id"], "by id")
+    late = gate.turn(gate.post(chat(*history[:2], result("old-call", "late"), **named("long"))))
+    assert (late["id"], late["final_output"]) == (turns[0]["id"], "by call")
+    assert [s["metadata"].get("late") for s in gate.steps(late, "tool_call")] == [None, True]
+    assert len(gate.turns("long")) == 12
+
+
+def test_traffic_opens_a_closed_session(gate: Gate) -> None:
+    gate.model.will(says(), says())
+    gate.post(chat(**named("closed")))
+    session_id = gate.session("closed")["id"]
+
+    def close(tx: Transaction) -> None:
+        tx.execute("UPDATE sessions SET status = 'closed' WHERE id = ?", (session_id,))
+
+    assert gate.services.writer.submit(close).wait(DEADLINE)
+    turn = gate.turn(gate.post(chat(**named("closed"))))
+    assert gate.session("closed")["status"] == "active"
+    told = [e for e in gate.events(turn) if e["type"] == "session.updated"]
+    assert [e["payload"] for e in told] == [{"status": "active"}]
+
+
+def test_the_order_of_turns_is_that_of_their_index(gate: Gate) -> None:
     gate.model.will(*[says(str(n)) for n in range(5)])
     for number in range(5):
         gate.post(chat(str(number)), f"/s/quick{CHAT}")

@@ -302,7 +302,6 @@ def test_a_resent_history_costs_its_distinct_content(shelved: Shelved) -> None:
         content = orjson.dumps(message)
         distinct[content] = len(content)
     assert sizes[400] < 3 * sum(distinct.values())
-    # Compressed alone it would be smaller still: what the references cost stays a part of it.
     assert sizes[400] < 2.6 * sizes[200] < 2.6 * 2.6 * sizes[100]
     assert shelved.rebuilt(last) == last
 

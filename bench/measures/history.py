@@ -1,4 +1,4 @@
-"""A conversation that resends its history: what it takes in the store, and what it adds at the end."""
+"""A conversation that resends its history: what it takes in the store, and its added latency."""
 
 from __future__ import annotations
 

@@ -10,9 +10,6 @@ STREAMS = 16
 PACE_MS = 5.0
 """200 tokens a second."""
 
-THINKING_MS = 30.0
-"""How long an upstream that takes its time lets wait for the first token: far less than any does."""
-
 
 def measure_first_token(setting: Setting) -> list[Figure]:
     """From the request to the first token in the client's hands."""

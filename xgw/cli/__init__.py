@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": ("xgw.cli.show", "show", "Tell all about a session, turn, run, step or request."),
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
+    "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
+    "keys": ("xgw.cli.keys", "keys", "Make, list and revoke client keys."),
     "stats": ("xgw.cli.stats", "stats", "Sums, errors, costs and latencies."),
     "check": ("xgw.cli.configuration", "check", "Check the configuration without starting."),
     "config": ("xgw.cli.configuration", "config", "Show the configuration in force."),

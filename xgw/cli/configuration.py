@@ -42,11 +42,26 @@ def load(
     overrides: Mapping[str, object] = MappingProxyType({}),
     *,
     demo: bool = False,
+    keys_known: bool = False,
 ) -> Loaded:
-    """The configuration that a command works with; UsageError with all mistakes in it."""
+    """The configuration that a command works with; UsageError with all mistakes in it.
+
+    `keys_known` is for commands that make the keys which a server for others must have.
+    """
     from xgw import config
 
-    return config.load(config_path, overrides={"storage.url": db, **overrides}, demo=demo)
+    return config.load(
+        config_path,
+        overrides={"storage.url": db, **overrides},
+        demo=demo,
+        has_keys=(lambda store: True) if keys_known else _has_keys,
+    )
+
+
+def _has_keys(store: Path) -> bool:
+    from xgw.queries.keys import has_active
+
+    return has_active(store)
 
 
 def print_json(value: object) -> None:

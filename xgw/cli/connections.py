@@ -34,7 +34,9 @@ LINGER_BYTES = 64 << 20
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
-_DONT_WAIT: int = socket.MSG_DONTWAIT
+# Plain numbers: joining the members of an enum costs more than the call that they are for.
+_DONT_WAIT = int(socket.MSG_DONTWAIT)
+_PEEK = int(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 
 
 class ClientSocket(socket.socket):
@@ -67,7 +69,7 @@ class ClientSocket(socket.socket):
         if not self._ready(select.POLLIN, seconds):
             return b""
         try:
-            return self.recv(MAX_HEAD_BYTES, _DONT_WAIT | socket.MSG_PEEK)
+            return self.recv(MAX_HEAD_BYTES, _PEEK)
         except OSError:
             return b""
 

@@ -96,7 +96,8 @@ class EventLines:
         if key is None:
             found = self._session_key(event["session_id"]) or event["session_id"]
             key = _remember(self._keys, event["session_id"], found)
-        return joined(f"{key} turn {payload['turn_index'] + 1}", cause)
+        index = payload.get("turn_index")
+        return joined(key if index is None else f"{key} turn {index + 1}", cause)
 
     def _step_started(self, event: Event, step: Payload) -> str:
         if step.get("step_type") == "llm_call":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from xgw.cli.wording import error_words, served_words
 if TYPE_CHECKING:
     from xgw.config import Loaded
     from xgw.queries.filters import Filters
-    from xgw.queries.pages import Row, Slice
+    from xgw.queries.pages import Page, Row, Slice
     from xgw.store.database import Store
     from xgw.web.serialize import Json
 
@@ -32,6 +33,7 @@ TIME_HELP = "RFC 3339, a date, or how long ago: 90s, 15m, 2h, 7d."
 
 
 @click.command()
+@click.argument("query", nargs=-1)
 @reading.with_filters(
     session_key="The key by which a client names its session.",
     status="active, archived or closed; archived ones show only if asked for.",
@@ -55,29 +57,44 @@ def sessions(
     limit: int,
     cursor: str | None,
     order: str,
+    query: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """List sessions, those with the latest activity first.
+    """List sessions, those with the latest activity first; with QUERY those that fit it.
 
-    Each option may be given several times: any of its values then fits.
+    QUERY has words such as state:error agent:support model:gpt-* tool:order_* error:timeout
+    cost>0.1 tokens>50000 attempts>1, and texts that stand in key, title or first input. Each option
+    may be given several times: any of its values then fits.
 
     \b
     Examples:
       xgw sessions --running
+      xgw sessions 'state:error cost>0.1 refund'
       xgw sessions --model gpt-4o --has-error --since 2h
       xgw sessions --json | jq -r '.data[].id'
     """
-    from xgw.queries.sessions import list_sessions
-
-    wanted = reading.filters_of("sessions", given)
+    wanted = reading.filters_of("sessions", given | ({"q": " ".join(query)} if query else {}))
     with reading.opened(config_path, db) as (loaded, store):
         with reading.refused_as_usage():
-            found = list_sessions(store, wanted, reading.page_of(limit, cursor, order))
+            found = _find_sessions(store, wanted, reading.page_of(limit, cursor, order))
         if as_json:
             write_json(_page(found, _session_json(loaded)))
             return
         write(_sessions_table(stdout(), store, found.rows, reading.demos(loaded.config)))
         _explain(loaded, found, wanted, limit, "session")
+
+
+def _find_sessions(store: Store, wanted: Filters, page: Page) -> Slice:
+    """One page; where a query leaves it short, looking goes on until it is full or all was seen."""
+    from xgw.queries.sessions import list_sessions
+
+    found = list_sessions(store, wanted, page)
+    rows = found.rows
+    while found.has_more and len(rows) < page.limit:
+        page = replace(page, limit=page.limit - len(found.rows), cursor=found.next_cursor)
+        found = list_sessions(store, wanted, page)
+        rows = [*rows, *found.rows]
+    return replace(found, rows=rows)
 
 
 @click.command()
@@ -175,7 +192,7 @@ def _sessions_table(
     cells = [
         (
             Cell(seen[row["id"]].state, role_of(seen[row["id"]].state)),
-            Cell(session_ref(screen, row), "name"),
+            Cell(_session_ref(screen, row), "name"),
             Cell(_model(row, demos)),
             Cell(spelling.count(row["turn_count"])),
             Cell(spelling.count(row["total_tokens"], row["usage_source"])),
@@ -208,7 +225,7 @@ def _requests_table(screen: Screen, rows: list[Row], demos: frozenset[str]) -> l
     return render(screen, _REQUEST_COLUMNS, cells, tail="error")
 
 
-def session_ref(screen: Screen, row: Row) -> str:
+def _session_ref(screen: Screen, row: Row) -> str:
     """What to call a session by in `xgw show`: its key if that is short and plain, else its id."""
     key = row["session_key"]
     longest = NARROW_KEY if screen.width is not None and screen.width < WIDE else LONGEST_KEY
@@ -270,7 +287,7 @@ def _explain(loaded: Loaded, found: Slice, wanted: Filters, limit: int, noun: st
         note(f"There are more than these {limit}: --limit 500, or --cursor {found.next_cursor}")
     if found.rows:
         return
-    if wanted.conditions:
+    if wanted.conditions or wanted.sought:
         note(f"No {noun} fits these filters.")
         return
     path = loaded.config.storage.path

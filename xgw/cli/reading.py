@@ -30,13 +30,18 @@ _SPELLINGS = {"session_id": ("-s", "--session"), "turn_id": ("--turn",)}
 
 
 @contextlib.contextmanager
-def opened(config_path: Path | None, db: str | None) -> Iterator[tuple[Loaded, Store]]:
-    """The configuration and its store, to be read; UsageError if there is none that can be."""
+def opened(
+    config_path: Path | None, db: str | None, *, keys_known: bool = False
+) -> Iterator[tuple[Loaded, Store]]:
+    """The configuration and its store, to be read; UsageError if there is none that can be.
+
+    `keys_known` as `load` has it.
+    """
     import peewee
 
     from xgw.store.database import Store
 
-    loaded = load(config_path, db)
+    loaded = load(config_path, db, keys_known=keys_known)
     store = Store(loaded.config.storage.path)
     _refuse_missing(store)
     try:

@@ -98,7 +98,7 @@ def _step(page: Page, store: Store, number: int, step: Row, following: Row | Non
     status = str(step["http_status"]) if step["http_status"] and step["status"] == "error" else None
     took = None if step["latency_ms"] is None else spelling.duration(step["latency_ms"])
     ended = joined(step["status"], step["finish_reason"], status, took)
-    page.head(f"{number} {step['step_type']} {step_name(step)}", ended, timeline.role_of(step))
+    page.head(f"{number} {step['step_type']} {_step_name(step)}", ended, timeline.role_of(step))
     page.line(joined(step["id"], step["tool_call_id"]), STEP_INDENT, "faint")
     if step["step_type"] == "llm_call":
         _call(page, step)
@@ -110,7 +110,7 @@ def _step(page: Page, store: Store, number: int, step: Row, following: Row | Non
         page.line(_what_followed(following), STEP_INDENT, "faint")
 
 
-def step_name(step: Row) -> str:
+def _step_name(step: Row) -> str:
     """What was called; of tools without their kind, which stands before it."""
     return timeline.name_of(step).removeprefix(f"{step['step_type']} ")
 

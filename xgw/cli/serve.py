@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import logging
 import os
+import secrets
 import shlex
 import sys
 import threading
@@ -18,6 +19,7 @@ import orjson
 from xgw import __version__, clock
 from xgw.cli.configuration import load, with_configuration
 from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
+from xgw.cli.spelling import usd
 
 if TYPE_CHECKING:
     from xgw.config import Config, Loaded
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from xgw.store.database import Store
 
 ERROR_WIDTH = 200
+OWN_KEY_BYTES = 24
 PAUSE_SECONDS = 0.1
 EXAMPLE_QUESTION = "What can you do?"
 
@@ -57,6 +60,7 @@ def serve(
 
 
 def _serve(loaded: Loaded, options: str) -> int:
+    from xgw.queries.keys import has_active
     from xgw.store.database import Store
     from xgw.store.migrations import migrate
 
@@ -70,27 +74,29 @@ def _serve(loaded: Loaded, options: str) -> int:
         listener = bind(config.server.host, config.server.port)
         url = url_of(listener)
         started_at = clock.to_rfc3339(clock.now())
-        lock.announce(ServerAddress(url, os.getpid(), started_at, __version__))
+        issued = has_active(store.path)
+        own_key = secrets.token_urlsafe(OWN_KEY_BYTES)
+        lock.announce(ServerAddress(url, os.getpid(), started_at, __version__, own_key))
         store.close()
 
         def greet(services: Any, restarted: bool) -> None:
             # Nobody has to read this for the server to serve.
             with contextlib.suppress(OSError):
                 if not restarted:
-                    click.echo(banner(config, url, store.size_bytes(), options))
+                    click.echo(banner(config, url, store.size_bytes(), options, issued))
             TurnPrinter(services.hub, sys.stdout).start()
 
-        return Server(lambda: _make_app(loaded, store), listener, [greet]).run()
+        return Server(lambda: _make_app(loaded, store, own_key), listener, [greet]).run()
     finally:
         lock.release()
 
 
-def _make_app(loaded: Loaded, store: Store) -> tuple[Any, Any]:
+def _make_app(loaded: Loaded, store: Store, own_key: str) -> tuple[Any, Any]:
     from xgw.cli.memory import give_back_large_blocks
     from xgw.web.app import create_app
 
     give_back_large_blocks()
-    app = create_app(loaded, store)
+    app = create_app(loaded, store, own_key)
     return app, app.extensions["xgw"]
 
 
@@ -106,8 +112,11 @@ def _log_to_stderr() -> None:
 # -- what it says ----------------------------------------------------------------------------------
 
 
-def banner(config: Config, url: str, size: int, options: str = "") -> str:
-    """What a person needs in order to begin; `options` are those that other commands need too."""
+def banner(config: Config, url: str, size: int, options: str = "", issued: bool = False) -> str:
+    """What a person needs in order to begin; `options` are those that other commands need too.
+
+    `issued` tells that the store has client keys.
+    """
     names = ", ".join(provider.label for provider in config.providers)
     again = f" {options}" if options else ""
     return "\n".join(
@@ -119,20 +128,21 @@ def banner(config: Config, url: str, size: int, options: str = "") -> str:
             f"follow:     xgw tail{again}",
             f"look at:    xgw show{again} ID",
             "try it:",
-            curl_line(config, url),
+            curl_line(config, url, issued),
             "",
         ]
     )
 
 
-def curl_line(config: Config, url: str) -> str:
-    """A command to paste that streams an answer; the token itself is never in it."""
+def curl_line(config: Config, url: str, issued: bool = False) -> str:
+    """A command to paste that streams an answer; the token or key itself is never in it."""
     body = {
         "model": _example_model(config),
         "stream": True,
         "messages": [{"role": "user", "content": EXAMPLE_QUESTION}],
     }
-    key = ' -H "Authorization: Bearer $XGW_TOKEN"' if config.server.token or config.keys else ""
+    named = "XGW_TOKEN" if config.server.token or config.keys else "XGW_KEY" if issued else None
+    key = f' -H "Authorization: Bearer ${named}"' if named else ""
     return (
         f'curl -N {url}/v1/chat/completions{key} -H "Content-Type: application/json"'
         f" -d {shlex.quote(orjson.dumps(body).decode())}"
@@ -200,7 +210,7 @@ def turn_line(envelope: Envelope) -> str:
         "/".join(name for name in served if name),
         _tokens(turn),
         "" if turn.get("latency_ms") is None else f"{turn['latency_ms'] / 1000:.1f} s",
-        "" if turn.get("cost_usd") is None else f"${turn['cost_usd']:.4f}",
+        "" if turn.get("cost_usd") is None else usd(turn["cost_usd"]),
         _error(turn.get("error")),
     ]
     line = "  ".join(part for part in parts if part)

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,12 +37,16 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a running server is: `url` without a path, `started_at` in RFC 3339."""
+    """Where a running server is: `url` without a path, `started_at` in RFC 3339.
+
+    `key` opens everything there, for those who may read what only the server's own user may.
+    """
 
     url: str
     pid: int
     started_at: str
     version: str
+    key: str = field(default="", repr=False)
 
 
 class ServerLock:
@@ -77,7 +81,9 @@ class ServerLock:
         """Tell other commands where the server is; UsageError if that cannot be written."""
         draft = self._announcement.with_name(f"{self._announcement.name}.{os.getpid()}")
         try:
-            draft.write_bytes(orjson.dumps(asdict(address)))
+            draft.unlink(missing_ok=True)
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(orjson.dumps(asdict(address)))
             draft.replace(self._announcement)
         except OSError as error:
             words = f"{self._announcement} cannot be written: {error.strerror}"

@@ -159,10 +159,10 @@ def _message(page: Page, message: Any) -> None:
         return
     answers = message.get("tool_call_id")
     page.line(joined(str(message.get("role") or message.get("type")), answers), 2, "accent")
-    content(page, message)
+    _content(page, message)
 
 
-def content(page: Page, message: Mapping[str, Any]) -> None:
+def _content(page: Page, message: Mapping[str, Any]) -> None:
     """What a message of a request or an answer holds: texts, parts, tool calls."""
     said = message.get("content")
     for part in said if isinstance(said, list) else [said]:
@@ -203,7 +203,7 @@ def _received(page: Page, step: Row, body: Any) -> None:
                 joined(f"choice {choice.get('index')}", choice.get("finish_reason")), 2, "accent"
             )
         message = choice.get("message")
-        content(page, message if isinstance(message, Mapping) else choice)
+        _content(page, message if isinstance(message, Mapping) else choice)
     for call in step["tool_calls"] or ():
         if call.get("incomplete"):
             page.line(f"the arguments of {call.get('name')} broke off", 4, "waiting")

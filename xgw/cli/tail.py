@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xgw.cli import reading
+from xgw.cli import INTERRUPTED, reading
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.terminal import note, stdout, write, write_json_lines
 from xgw.errors import UsageError
@@ -57,8 +57,11 @@ def tail(
       xgw tail --after 0
     """
     wanted = _types(types, deltas)
-    with reading.opened(config_path, db) as (loaded, store):
-        _follow(loaded.config, store, wanted, session, after, as_json)
+    try:
+        with reading.opened(config_path, db) as (loaded, store):
+            _follow(loaded.config, store, wanted, session, after, as_json)
+    except KeyboardInterrupt:  # the usual end, with nothing to be said about it
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _follow(

@@ -86,7 +86,8 @@ def _served(page: Page, turn: Row) -> str | None:
     served = page.served(turn["final_provider_name"], turn["final_model"])
     asked = next((s["model_requested"] for s in steps if s["model_requested"]), None)
     if asked and asked != turn["final_model"]:
-        served = f"{served or spelling.UNKNOWN}, asked for {asked}"
+        nobody = "nobody" if turn["ended_at"] else "nobody yet"
+        served = f"{served or nobody}, asked for {asked}"
     last = steps[-1]["attempt"] if steps else None
     tries = f", {_nth(last)} attempt" if last and last > 1 and turn["status"] == "success" else ""
     return served + tries if served else None

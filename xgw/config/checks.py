@@ -20,13 +20,17 @@ Tree = dict[str, Any]
 
 
 def find_conflicts(
-    tree: Tree, place: Callable[[KeyPath], str], found_keys: bool
+    tree: Tree,
+    place: Callable[[KeyPath], str],
+    found_keys: bool,
+    has_issued: Callable[[], bool],
 ) -> Iterator[Mistake]:
     """The mistakes between values; `place` tells where a value stands.
 
-    `found_keys` tells that the providers are those of the well-known key variables.
+    `found_keys` tells that the providers are those of the well-known key variables, `has_issued`
+    whether the store has client keys.
     """
-    yield from _open_door(tree)
+    yield from _open_door(tree, has_issued)
     yield from _repeated(tree, "providers", "name", place)
     yield from _repeated(tree, "routes", "model", place)
     yield from _repeated_keys(tree, place)
@@ -53,7 +57,7 @@ def is_own_address(url: str, tree: Tree) -> bool:
     return is_here and own_port == str(port)
 
 
-def _open_door(tree: Tree) -> Iterator[Mistake]:
+def _open_door(tree: Tree, has_issued: Callable[[], bool]) -> Iterator[Mistake]:
     """Bound beyond this machine, xgw wants to know who may call and by which names."""
     server = tree.get("server")
     host = server.get("host") if isinstance(server, dict) else None
@@ -61,8 +65,8 @@ def _open_door(tree: Tree) -> Iterator[Mistake]:
         return
     because = f"because host {rules.quoted(host)} is open to other machines"
     at = ("server", "host")
-    if not server.get("token") and not tree.get("keys"):
-        text = f"is needed (or [[keys]], or XGW_TOKEN) {because}"
+    if not server.get("token") and not tree.get("keys") and not has_issued():
+        text = f"is needed (or [[keys]], XGW_TOKEN, or a key by `xgw keys create`) {because}"
         yield Mistake(("server", "token"), text, at)
     if not server.get("allowed_hosts"):
         text = f"is needed (or XGW_ALLOWED_HOSTS: the names that clients use) {because}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,8 @@ _VARIABLES: dict[str, KeyPath] = {
     "XGW_STORAGE_URL": ("storage", "url"),
 }
 _FLAGS = {"storage.url": "--db"}
+
+HasKeys = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,17 @@ def load(
     overrides: Mapping[str, object] = MappingProxyType({}),
     demo: bool = False,
     probe: discovery.Probe = discovery.answers,
+    has_keys: HasKeys = lambda store: False,
 ) -> Loaded:
     """The configuration in force.
 
     `path` is the file that the command line names, `overrides` its other options by dotted key
     ("server.port"; None is not given), `demo` asks for the demo alone, `probe` tells whether a
-    local server answers. UsageError with every mistake at once.
+    local server answers, `has_keys` whether the store at a path has client keys, which there may be
+    instead of configured ones. UsageError with every mistake at once.
     """
     folder = cwd or Path.cwd()
-    draft = _Draft(document.read(path, env, folder))
+    draft = _Draft(document.read(path, env, folder), has_keys)
     draft.override(env, overrides)
     if demo:
         draft.serve([discovery.demo("--demo")])
@@ -72,8 +76,9 @@ def load(
 class _Draft:
     """The values on their way; `origins` tells of those that do not come from the file."""
 
-    def __init__(self, file: document.Document) -> None:
+    def __init__(self, file: document.Document, has_keys: HasKeys) -> None:
         self.document = file
+        self._has_keys = has_keys
         self.origins: dict[KeyPath, str] = {}
         self.found_keys = False
 
@@ -106,7 +111,9 @@ class _Draft:
         found = [
             *unset,
             *mistakes.find_schema_mistakes(self.tree, self._is_private),
-            *checks.find_conflicts(self.tree, self._place, self.found_keys),
+            *checks.find_conflicts(
+                self.tree, self._place, self.found_keys, lambda: self._has_issued(folder)
+            ),
         ]
         kept = mistakes.keep_first(found)
         if not any(mistake.path[:1] == ("storage",) for mistake in kept):
@@ -144,6 +151,16 @@ class _Draft:
         if not path.is_dir():
             return []
         return [Mistake(("storage", "url"), f"must name a file: {path} is a folder")]
+
+    def _has_issued(self, folder: Path) -> bool:
+        storage = self.tree.get("storage", {})
+        url = storage.get("url", "") if isinstance(storage, dict) else None
+        if not isinstance(url, str):
+            return False  # a mistake of its own
+        try:
+            return self._has_keys(self._storage_path(rules.check_storage_url(url), folder))
+        except ValueError:
+            return False
 
     def _is_private(self, path: KeyPath) -> bool:
         names = self.document.variables.get(path, [])

@@ -6,6 +6,7 @@ import datetime
 import email.utils
 import random
 import socket
+import threading
 
 from xgw import clock
 from xgw.exchange.headers import find
@@ -17,6 +18,22 @@ from xgw.values import UpstreamFailure
 
 LONGEST_BACKOFF = 30.0
 RETRIED_STATUSES = frozenset({408, 409, 429})
+
+
+class UsageRefusals:
+    """Providers that refused `stream_options`: they are not asked for usage again."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """This provider refused."""
+        with self._lock:
+            self._names.add(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
 
 def decide(failure: UpstreamFailure, way: Way, target: int, tries: int) -> Retry:

@@ -7,7 +7,6 @@ and ends it with the last one's; what lies between is recorded here.
 from __future__ import annotations
 
 import datetime
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
-from xgw.exchange.attempts import decide, pause
+from xgw.exchange.attempts import UsageRefusals, decide, pause
 from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import Order
@@ -62,22 +61,6 @@ class GaveUp(Exception):
     def __init__(self, failure: UpstreamFailure) -> None:
         super().__init__(failure.message)
         self.failure = failure
-
-
-class UsageRefusals:
-    """Providers that refused `stream_options`: they are not asked for usage again."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._lock = threading.Lock()
-
-    def add(self, name: str) -> None:
-        """This provider refused."""
-        with self._lock:
-            self._names.add(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
 
 
 class Exchange:
@@ -260,14 +243,13 @@ class Exchange:
 
     def _stream_of_whole(self, response: UpstreamResponse, body: bytes) -> Opened:
         """A JSON answer for a client that asked for a stream."""
-        answer = self.trial.whole = parse_completion(body)
+        answer = parse_completion(body)
         self.trial.ttft()
         events = stream_from_completion(body, include_usage=self._order.wants_usage)
         *first, last = events
         batch = Batch(b"", last, released=True, ended=True)
-        opened = Opened(response.headers, None, b"".join(first), batch)
-        opened.answer = answer
-        return opened
+        self.trial.whole = answer
+        return Opened(response.headers, None, b"".join(first), batch, answer=answer)
 
     def _whole_of_stream(self, response: UpstreamResponse, head: bytes) -> Opened:
         """An event stream for a client that asked for one JSON answer."""

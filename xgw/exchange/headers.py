@@ -22,7 +22,7 @@ HOP_BY_HOP = frozenset(
     }
 )
 CREDENTIALS = frozenset({"authorization", "x-api-key", "api-key", "x-xgw-key", "x-goog-api-key"})
-OWN = frozenset({"x-session-id", "x-turn-id", "x-task-id", "x-end-user-id"})
+OWN = frozenset({"x-session-id", "x-turn-id", "x-parent-turn-id", "x-task-id", "x-end-user-id"})
 NOT_FORWARDED = (
     HOP_BY_HOP
     | CREDENTIALS

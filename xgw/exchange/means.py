@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
 from xgw.config import Config
+from xgw.exchange.headers import Headers
 from xgw.masking import Masker
 from xgw.providers.transport import Transport
 from xgw.recording.recorder import Recorder
@@ -22,3 +23,12 @@ class Means:
     masker: Masker
     prices: PriceBook
     counter: TokenCounter
+
+    def for_client(self, headers: Headers) -> Means:
+        """These means for a request with these headers.
+
+        Where a client's own credential goes upstream, an answer may quote it: it is masked too.
+        """
+        if not any(provider.passthrough for provider in self.config.providers):
+            return self
+        return replace(self, masker=self.masker.including(headers))

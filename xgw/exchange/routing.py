@@ -72,7 +72,10 @@ class Catalog:
 
     def _ask(self, provider: Provider) -> list[dict[str, Any]]:
         request = UpstreamRequest(
-            "GET", f"{provider.base_url}/models", tuple(self._headers_for(provider)), b""
+            "GET",
+            f"{provider.base_url}/models",
+            tuple(self._headers_for(provider)),
+            direct=provider.kind == "demo",
         )
         try:
             response = self._transport.send(request, LIST_TIMEOUTS, Call())

@@ -139,7 +139,7 @@ def message_of(
         role=_role(role),
         content=text_of(content),
         parts=_shelved(parts, shelf, bodies) if parts is not None else None,
-        tool_calls=element.get("tool_calls"),
+        tool_calls=_calls_of(element),
         tool_call_id=tool_call_id if isinstance(tool_call_id, str) else None,
         name=name if isinstance(name, str) else None,
         token_count=tokens,
@@ -172,7 +172,7 @@ def answer_message(
         role="assistant",
         content=text,
         parts=_shelved(parts, shelf, bodies) if parts is not None else None,
-        tool_calls=message.get("tool_calls"),
+        tool_calls=_calls_of(message),
         token_count=tokens,
         token_source=token_source if tokens is not None else None,
         metadata={"partial": True} if partial else None,
@@ -183,6 +183,12 @@ def _beyond_text(element: dict[str, Any]) -> dict[str, Any]:
     """Reasoning, refusal and whatever else an element carries beside its text."""
     known = ("role", "content", "tool_calls", "tool_call_id", "name")
     return {k: v for k, v in element.items() if k not in known and v not in (None, "")}
+
+
+def _calls_of(element: dict[str, Any]) -> Any:
+    """The tool calls of an element, where they are what they should be."""
+    calls = element.get("tool_calls")
+    return calls if isinstance(calls, list) else None
 
 
 def _role(role: Any) -> str:

@@ -13,7 +13,7 @@ from xgw import ids
 from xgw.config import Gateway
 from xgw.errors import ApiError, bad_request
 
-OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id"})
+OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id", "parent_turn_id"})
 USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
 NOTED_CHARACTERS = 256
@@ -26,7 +26,8 @@ Given = tuple[str, Any]
 class Identity:
     """What a request says about where it belongs; None where it says nothing.
 
-    `session_source` is `metadata`, `header`, `url`, `client` or `managed`. `others` are identifiers
+    `session_source` is `metadata`, `header`, `url`, `client` or `managed`. `parent` is the turn, by
+    key or id, that started this sub-agent's. `others` are identifiers
     that disagreed, or that were not usable, by their source.
     """
 
@@ -34,6 +35,7 @@ class Identity:
     session_source: str | None = None
     managed: bool = False
     turn_key: str | None = None
+    parent: str | None = None
     task_id: str | None = None
     end_user_id: str | None = None
     others: dict[str, str] = field(default_factory=dict)
@@ -64,6 +66,7 @@ def read_identity(
         gateway,
         find("session_id", gateway.session_sources, url_key),
         find("turn_id", gateway.turn_sources),
+        find("parent_turn_id"),
         find("task_id"),
         find("end_user_id", USER_SOURCES),
         others,
@@ -75,6 +78,7 @@ def _identity(
     gateway: Gateway,
     session: Claim | None,
     turn: Claim | None,
+    parent: Claim | None,
     task: Claim | None,
     user: Claim | None,
     others: dict[str, str],
@@ -87,6 +91,7 @@ def _identity(
         session_source="managed" if managed else source,
         managed=managed,
         turn_key=turn[1] if turn else None,
+        parent=parent[1] if parent else None,
         task_id=task[1] if task else None,
         end_user_id=user[1] if user else None,
         others=others,

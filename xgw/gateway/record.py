@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
-
-import orjson
+from dataclasses import replace
 
 from xgw import clock, ids
 from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
-from xgw.gateway.conversation import Conversation, answer_message, message_of
-from xgw.gateway.identity import Identity
-from xgw.gateway.placement import Arrival, Place, Placement, no_result
+from xgw.gateway.conversation import answer_message
+from xgw.gateway.opening import Beginning, Settling
+from xgw.gateway.placement import Arrival, Placement, no_result
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.providers.transport import Call
 from xgw.recording.facts import (
@@ -23,35 +20,14 @@ from xgw.recording.facts import (
     MessageFacts,
     Retry,
     Scope,
-    SessionFacts,
     ToolEnd,
     ToolStart,
     TurnEnd,
-    TurnFacts,
 )
-from xgw.recording.recorder import Ending, Opening
+from xgw.recording.recorder import Ending
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
-
-PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})
-
-
-@dataclass(frozen=True, slots=True)
-class Settling:
-    """What a request brings for its record."""
-
-    project_id: str
-    org_id: str | None
-    api_key_id: str | None
-    identity: Identity
-    conversation: Conversation | None
-    endpoint: str
-    model: str
-    tools: list[Any] | None
-    client_body: bytes
-    trace_id: str | None
-    fields: Mapping[str, Any]
 
 
 class Record:
@@ -114,8 +90,10 @@ class Record:
             place = self._placement.place(session, arrival)
             self._turn = place.turn
             self._turn.under_way += 1
-            opening = self._opening(settling, session, arrival, place)
-            self._ticket = self._means.recorder.begin(opening, bodies)
+            opening = Beginning(self._means, self._exchange, settling, session).opening(
+                arrival, place
+            )
+            self._ticket = self._means.recorder.begin(opening, bodies, urgent=settling.stream)
             if session is not None:
                 session.exists = True
                 session.is_empty = False
@@ -123,116 +101,6 @@ class Record:
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
             self._calls.add(self.scope.turn_id, self._call)
-
-    def _opening(
-        self, settling: Settling, session: SessionState | None, arrival: Arrival, place: Place
-    ) -> Opening:
-        first = session is not None and not session.exists
-        conversation = settling.conversation
-        before = session.history if session else None
-        history = conversation.compare(before) if conversation else None
-        self._exchange.describe(history, self._estimate(settling), arrival.at)
-        whole = first or (session is not None and session.is_empty)
-        messages = self._messages(settling, arrival, place, whole=whole)
-        identity = settling.identity
-        return Opening(
-            scope=place.turn.scope,
-            at=arrival.at,
-            session=self._session_facts(settling, session) if first and session else None,
-            session_changes={"task_id": identity.task_id, "end_user_id": identity.end_user_id},
-            closings=tuple(place.closings),
-            turn=self._turn_facts(settling, arrival, place) if place.is_new else None,
-            reopened=place.reopened,
-            resumed=place.resumed,
-            results=tuple(place.results),
-            messages=tuple(messages),
-            attempt=self._exchange.facts,
-            context_tokens=self._exchange.facts.input_tokens,
-            context_window=self._exchange.facts.context_window,
-        )
-
-    def _messages(
-        self, settling: Settling, arrival: Arrival, place: Place, *, whole: bool
-    ) -> list[MessageFacts]:
-        """The new elements as messages; those that this turn has seen before are only compared."""
-        conversation = settling.conversation
-        if conversation is None:
-            return []
-        before = self._session.history if self._session else None
-        shelf, seen = self._means.recorder.shelf, place.turn.seen
-        messages: list[MessageFacts] = []
-        for position in conversation.new_positions(before, whole=whole):
-            mark = (position, conversation.hashes[position])
-            if position in place.taken or mark in seen:
-                continue
-            seen.add(mark)
-            element = conversation.elements[position]
-            message = message_of(
-                element,
-                shelf,
-                arrival.bodies,
-                tokens=self._means.counter.count_message(
-                    element, settling.model, digest=conversation.hashes[position]
-                ),
-                history=whole and position < conversation.tail,
-            )
-            messages.append(message)
-        for position in place.taken:
-            seen.add((position, conversation.hashes[position]))
-        return messages
-
-    def _estimate(self, settling: Settling) -> int | None:
-        """Input tokens by the published rule; messages seen before cost a look-up each."""
-        conversation = settling.conversation
-        if conversation is None:
-            return None
-        return self._means.counter.estimate_request(
-            conversation.elements, settling.tools, settling.model, digests=conversation.hashes
-        )
-
-    def _session_facts(self, settling: Settling, session: SessionState) -> SessionFacts:
-        identity = settling.identity
-        return SessionFacts(
-            id=session.session_id,
-            session_key=session.session_key,
-            project_id=settling.project_id,
-            source=identity.session_source or "managed",
-            org_id=settling.org_id,
-            api_key_id=settling.api_key_id,
-            end_user_id=identity.end_user_id,
-            task_id=identity.task_id,
-            model=settling.model,
-            metadata={"identifiers": identity.others} if identity.others else None,
-        )
-
-    def _turn_facts(self, settling: Settling, arrival: Arrival, place: Place) -> TurnFacts:
-        shelf, masker = self._means.recorder.shelf, self._means.masker
-        body = shelf.request(masker.body(settling.client_body))
-        snapshot = shelf.whole(masker.body(_snapshot(settling.fields)))
-        arrival.bodies += [body, snapshot]
-        conversation = settling.conversation
-        metadata: dict[str, Any] = {}
-        if settling.identity.others:
-            metadata["identifiers"] = settling.identity.others
-        client_metadata = settling.fields.get("metadata")
-        if isinstance(client_metadata, dict):
-            own = {
-                k: v
-                for k, v in client_metadata.items()
-                if k.lower() not in settling.identity.metadata_keys
-            }
-            metadata |= {"client": own} if own else {}
-        return TurnFacts(
-            scope=place.turn.scope,
-            started_at=arrival.at,
-            endpoint=settling.endpoint,
-            user_input=conversation.user_input() if conversation else _embedding_input(settling),
-            input_payload=body.hash,
-            turn_key=settling.identity.turn_key,
-            config_snapshot=snapshot.hash,
-            metadata=metadata or None,
-            owner=self._means.recorder.owner,
-        )
 
     def keep(self, ticket: Ticket) -> None:
         """Another unit of this request is on its way."""
@@ -297,6 +165,8 @@ class Record:
         stored = [*bodies]
         session = self._session
         with session.lock if session else nullcontext():
+            # The one that comes last here ends the turn, so it must not seem to end earlier.
+            end = replace(end, ended_at=clock.now())
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
             ticket = self._means.recorder.finish(ending, stored)
             if session is not None:
@@ -391,29 +261,3 @@ class Record:
             final_provider_name=self._exchange.target.provider.name,
             final_model=end.model,
         )
-
-
-def _snapshot(fields: Mapping[str, Any]) -> bytes:
-    """The request's parameters as they were: everything but the conversation."""
-    kept = {k: v for k, v in fields.items() if k not in PARAMETERS_LEFT_OUT}
-    tools = fields.get("tools")
-    if isinstance(tools, list):
-        kept["tools"] = [_tool_name(tool) for tool in tools]
-    return orjson.dumps(kept)
-
-
-def _tool_name(tool: Any) -> str | None:
-    if not isinstance(tool, dict):
-        return None
-    function = tool.get("function")
-    named = function.get("name") if isinstance(function, dict) else tool.get("name")
-    return named if isinstance(named, str) else None
-
-
-def _embedding_input(settling: Settling) -> str | None:
-    given = settling.fields.get("input")
-    if isinstance(given, str):
-        return given
-    if isinstance(given, list) and all(isinstance(entry, str) for entry in given):
-        return "\n".join(given)
-    return None

@@ -9,6 +9,7 @@ import orjson
 
 from xgw import clock, ids
 from xgw.errors import ApiError
+from xgw.exchange.headers import Headers
 from xgw.exchange.means import Means
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
 from xgw.recording.recorder import Opening
@@ -24,6 +25,7 @@ class Refused:
     endpoint: str
     body: bytes
     size: int
+    headers: Headers
     project_id: str
     client: dict[str, Any]
 
@@ -40,7 +42,7 @@ class Refusals:
         turn_id, run_id = ids.mint("turn"), ids.mint("run")
         trace_id = ids.trace_id_of(turn_id)
         scope = Scope(refused.project_id, None, turn_id, run_id, trace_id)
-        shelf, masker = self._means.recorder.shelf, self._means.masker
+        shelf, masker = self._means.recorder.shelf, self._means.for_client(refused.headers).masker
         masked = masker.body(refused.body)
         stored = shelf.whole(masked[:KEPT_BYTES]) if masked else None
         metadata = {

@@ -11,6 +11,7 @@ from peewee import fn
 
 from xgw import clock
 from xgw.queries.filters import NONE, OPEN_TURN, Filters, Value
+from xgw.queries.search import OPEN_STATES, SEARCH
 from xgw.store.models import RequestLog, Session, Turn
 
 DEFAULT_PROJECT = "default"
@@ -48,9 +49,17 @@ def of_sessions(filters: Filters, project: str | None) -> list[Condition]:
     conditions = _built(SESSIONS, filters, Reader(project))
     if project is not None:
         conditions.append(Session.project_id == project)
-    if not filters.has("status") and not filters.has("session_key"):
+    states = [value for one in filters.sought if one.name == "state" for value in one.values]
+    if not (filters.has("status") or filters.has("session_key") or "archived" in states):
         conditions.append(Session.status != "archived")
+    if states and OPEN_STATES.issuperset(states):
+        conditions.append(Session.id.in_(_open_sessions()))  # few, and found by an index
     return conditions
+
+
+def of_query(filters: Filters) -> list[Condition]:
+    """The conditions on `sessions` that the query of the filters asks for."""
+    return [SEARCH[one.name](one.values) for one in filters.sought]
 
 
 def of_turns(filters: Filters, project: str | None) -> list[Condition]:

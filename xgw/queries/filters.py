@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xgw import clock, errors, ids
+from xgw.queries import language
+from xgw.queries.language import Sought
 
 Value = str | int | bool | datetime.datetime
 
 NONE = "none"
 """`session_id=none`: what belongs to no session."""
+
+QUERY = "q"
+"""A query in the filter language, which sessions have."""
 
 OPEN_TURN = ("queued", "running")
 
@@ -29,9 +34,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list is narrowed to; empty is everything."""
+    """What a list is narrowed to; empty is everything. `sought` is what a query asks for."""
 
     conditions: tuple[Condition, ...] = ()
+    sought: tuple[Sought, ...] = ()
 
     def values(self, name: str) -> tuple[Value, ...]:
         """The values of one condition, () where it is not asked for."""
@@ -43,7 +49,7 @@ class Filters:
 
     def and_also(self, name: str, *values: Value) -> Filters:
         """These filters and one condition more."""
-        return Filters((*self.conditions, Condition(name, values)))
+        return replace(self, conditions=(*self.conditions, Condition(name, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,13 @@ def parse(noun: str, pairs: Iterable[tuple[str, str]]) -> Filters:
         if name not in kinds:
             raise errors.unprocessable(f"{noun} have no filter {name[:64]!r}", param=name[:64])
         given.setdefault(name, []).append(text)
-    return Filters(tuple(_condition(kinds[name], name, texts) for name, texts in given.items()))
+    query = [text for name, texts in given.items() if name == QUERY for text in texts]
+    if len(query) > 1:
+        raise errors.unprocessable(f"{QUERY} can be given once only", param=QUERY)
+    conditions = tuple(
+        _condition(kinds[name], name, texts) for name, texts in given.items() if name != QUERY
+    )
+    return Filters(conditions, language.parse(query[0]) if query else ())
 
 
 def _condition(kind: _Kind, name: str, texts: list[str]) -> Condition:
@@ -129,7 +141,7 @@ _SHARED: dict[str, _Kind] = {
 }
 
 NOUNS: dict[str, dict[str, _Kind]] = {
-    "sessions": {**_SHARED, "status": _choice("active", "archived", "closed")},
+    "sessions": {**_SHARED, "status": _choice(*language.STATUSES), QUERY: TEXT},
     "turns": {
         **_SHARED,
         "status": _choice("queued", "running", "success", "error", "cancelled"),

@@ -13,10 +13,13 @@ import orjson
 import peewee
 
 from xgw import clock, errors
+from xgw.queries.snapshot import snapshot
 from xgw.store.database import Store
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
+EXAMINED = 5000
+"""Rows that a page of a search looks at: some ten milliseconds' worth."""
 
 Row = dict[str, Any]
 Order = Literal["asc", "desc"]
@@ -65,18 +68,34 @@ def fetch(
 
     Raises ApiError 400 `invalid_cursor`.
     """
-    ascending = page.order == "asc"
-    bounds = list(conditions)
-    if page.cursor is not None:
-        bounds += _beyond(sort, *_decoded(page.cursor, sort.name), ascending)
-    if bounds:
-        query = query.where(*bounds)
-    terms = (sort.expression, sort.id)
-    ordered = query.order_by(*(term.asc() if ascending else term.desc() for term in terms))
-    rows = store.fetch(ordered.limit(page.limit + 1))
+    rows = store.fetch(_sorted(query, conditions, sort, page).limit(page.limit + 1))
     has_more = len(rows) > page.limit
     del rows[page.limit :]
     return Slice(rows, has_more, _encoded(sort, rows[-1]) if has_more else None)
+
+
+def search(
+    store: Store,
+    query: peewee.ModelSelect[Any],
+    conditions: Iterable[peewee.ColumnBase],
+    sought: Iterable[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> Slice:
+    """One page of those rows under `conditions` for which `sought` holds, that no index finds.
+
+    At most EXAMINED rows are looked at: the page may hold less than its limit, even nothing, and
+    have more all the same. Its cursor then goes on behind the last row that was looked at.
+    """
+    bounds = list(conditions)
+    with snapshot(store):
+        last = _last_examined(store, query, bounds, sort, page)
+        if last is not None:
+            bounds += _upto(sort, sort.value_of(last), last["id"], page.order == "asc")
+        found = fetch(store, query, [*bounds, *sought], sort, page)
+    if found.has_more or last is None:
+        return found
+    return Slice(found.rows, True, _encoded(sort, last))
 
 
 def parse(limit: str | None, cursor: str | None, order: str | None) -> Page:
@@ -92,12 +111,48 @@ def first_text(row: Row, names: Iterable[str]) -> str:
     return clock.to_db(moment)
 
 
+def _sorted(
+    query: peewee.ModelSelect[Any],
+    conditions: Iterable[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> peewee.ModelSelect[Any]:
+    """Everything that comes after the page before."""
+    ascending = page.order == "asc"
+    bounds = list(conditions)
+    if page.cursor is not None:
+        bounds += _beyond(sort, *_decoded(page.cursor, sort.name), ascending)
+    if bounds:
+        query = query.where(*bounds)
+    terms = (sort.expression, sort.id)
+    return query.order_by(*(term.asc() if ascending else term.desc() for term in terms))
+
+
 def _beyond(sort: Sort, value: str | int, last: str, ascending: bool) -> list[peewee.Expression]:
     # The comparison of pairs alone finds the rows, but SQLite uses no expression index for it.
     pair, limit = peewee.Tuple(sort.expression, sort.id), peewee.Tuple(value, last)
     if ascending:
         return [sort.expression >= value, pair > limit]
     return [sort.expression <= value, pair < limit]
+
+
+def _upto(sort: Sort, value: str | int, last: str, ascending: bool) -> list[peewee.Expression]:
+    pair, limit = peewee.Tuple(sort.expression, sort.id), peewee.Tuple(value, last)
+    if ascending:
+        return [sort.expression <= value, pair <= limit]
+    return [sort.expression >= value, pair >= limit]
+
+
+def _last_examined(
+    store: Store,
+    query: peewee.ModelSelect[Any],
+    conditions: list[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> Row | None:
+    """The last row that a page looks at; None if it looks at all that there are."""
+    rows = store.fetch(_sorted(query, conditions, sort, page).limit(2).offset(EXAMINED - 1))
+    return rows[0] if len(rows) == 2 else None
 
 
 def _limit(text: str | None) -> int:

@@ -18,6 +18,13 @@ def of_turn(store: Store, turn_id: str) -> list[Row]:
     return runs
 
 
+def newest_of_turn(store: Store, turn_id: str) -> Row | None:
+    """The newest run of a turn, without its steps."""
+    return store.fetch_one(
+        Run.select().where(Run.turn_id == turn_id).order_by(Run.run_index.desc())
+    )
+
+
 def find_run(store: Store, run_id: str, project: str | None = None) -> Row | None:
     """One run with its `steps`."""
     query = Run.select().where(Run.id == run_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from xgw import ids
 from xgw.queries import pages, payloads, steps
-from xgw.queries.conditions import Reader, activity_of, of_sessions, session_id_of
+from xgw.queries.conditions import Reader, activity_of, of_query, of_sessions, session_id_of
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.store.database import Store
@@ -21,9 +21,15 @@ BY_ACTIVITY = Sort(
 
 
 def list_sessions(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
-    """Sessions by their last activity; `project` bounds them, None is all of them."""
+    """Sessions by their last activity; `project` bounds them, None is all of them.
+
+    With a query a page may be short, even empty, and have more: see `pages.search`.
+    """
     conditions = of_sessions(filters, project)
-    return pages.fetch(store, Session.select(), conditions, BY_ACTIVITY, page)
+    if not filters.sought:
+        return pages.fetch(store, Session.select(), conditions, BY_ACTIVITY, page)
+    sought = of_query(filters)
+    return pages.search(store, Session.select(), conditions, sought, BY_ACTIVITY, page)
 
 
 def find_session(store: Store, ref: str, project: str | None = None) -> Row | None:

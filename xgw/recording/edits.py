@@ -16,10 +16,7 @@ from xgw.recording.recovery import USER_CANCEL, close_open_work
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Part, Ticket, Writer
 
-UNSWEPT = "PRAGMA user_version = 1"
-"""Kept in the file with the deletion: there may be payloads that nothing refers to any more."""
-
-SWEPT = "PRAGMA user_version = 0"
+MAX_COUNT = 1 << 30
 
 # Children first: deleting them by index costs less than a cascade that looks for each.
 DELETIONS = (
@@ -32,7 +29,7 @@ DELETIONS = (
 )
 
 OPEN_RUN = (
-    "SELECT r.id, r.owner, r.status, t.project_id, t.session_id, t.trace_id, t.task_id "
+    "SELECT r.id, t.project_id, t.session_id, t.trace_id, t.task_id "
     "FROM turns t JOIN runs r ON r.turn_id = t.id "
     "WHERE t.id = ? AND t.status IN ('queued', 'running') "
     "AND r.status IN ('queued', 'running', 'waiting_tool', 'paused') "
@@ -58,9 +55,7 @@ class Edits:
             lambda tx: sessions.change_session(tx, project_id, session_id, changes, at)
         )
 
-    def delete_session(
-        self, project_id: str, session_id: str, gone: Callable[[], None]
-    ) -> Ticket:
+    def delete_session(self, project_id: str, session_id: str, gone: Callable[[], None]) -> Ticket:
         """A session and everything under it, its events too; `session.deleted` is all that stays.
 
         `gone` is called once that is committed, or never will be.
@@ -68,32 +63,37 @@ class Edits:
         at = clock.now()
 
         def work(tx: Transaction) -> None:
+            tx.write_events()  # those of the same transaction go too
             for statement in DELETIONS:
                 tx.execute(statement, (session_id,))
-            tx.execute(UNSWEPT)
+            count_deletion(tx)
             tx.emit("session.deleted", at, project_id, {}, session_id=session_id)
             tx.after_commit.append(gone)
 
         return self._writer.submit(work, part=Part(lost=gone))
 
-    def end_turn(self, turn_id: str, may_end: Callable[[str | None], bool]) -> Ticket:
-        """Cancel an open turn that nobody works on, as it stands.
-
-        Does nothing if the turn is over by then. `may_end` is asked in the unit, with the owner of
-        the turn's run: only who knows that owner's calls can tell that there is none.
-        """
+    def end_turn(self, turn_id: str) -> Ticket:
+        """Cancel an open turn that nobody works on, as it stands; nothing if it is over by then."""
 
         def work(tx: Transaction) -> None:
             row = tx.one(OPEN_RUN, (turn_id,))
             if row is None:
                 return
-            run_id, owned_by, status, project_id, session_id, trace_id, task_id = row
-            if status == "running" and not may_end(owned_by):
-                return
+            run_id, project_id, session_id, trace_id, task_id = row
             scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
             close_open_work(tx, scope, USER_CANCEL, clock.now())
 
         return self._writer.submit(work)
+
+
+def count_deletion(tx: Transaction) -> None:
+    """Note in the file that there may be payloads that nothing refers to any more.
+
+    The number (SQLite's `user_version`) is 0 once they were swept.
+    """
+    row = tx.one("PRAGMA user_version")
+    count = row[0] if row else 0
+    tx.execute(f"PRAGMA user_version = {count % MAX_COUNT + 1}")
 
 
 def is_abandoned(owned_by: str | None) -> bool:

@@ -50,7 +50,8 @@ class TurnFacts:
     user_input: str | None
     input_payload: str | None
     turn_key: str | None = None
-    parent_turn_id: str | None = None
+    parent: str | None = None
+    """What the client calls the turn that started this one: its id or key."""
     agent_name: str | None = None
     config_snapshot: str | None = None
     metadata: dict[str, Any] | None = None

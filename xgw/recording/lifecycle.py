@@ -66,6 +66,8 @@ def allows_reopen(noun: Noun, old: str, cause: str) -> bool:
 @cache
 def legal_before(noun: Noun, new: str, reopen: str | None = None) -> tuple[str, ...]:
     """The statuses from which a row may become `new`, by the table or by reopening."""
+    if reopen is not None and new != "running":
+        return ()
     if reopen is not None:
         return tuple(old for old in sorted(ENDED) if allows_reopen(noun, old, reopen))
     return tuple(old for old in MOVES[noun] if allows(noun, old, new))

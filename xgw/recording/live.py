@@ -152,7 +152,7 @@ class LiveSteps:
         """A step's start is on its way to the store: nothing of it is sent before `announce`."""
         self._unannounced.add(step_id)
 
-    def announce(self, step_id: str) -> None:
+    def announce(self, step_id: str | None) -> None:
         """Its `step.started` has been published."""
         self._unannounced.discard(step_id)
 
@@ -209,5 +209,5 @@ class LiveSteps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __contains__(self, step_id: str) -> bool:
+    def __contains__(self, step_id: object) -> bool:
         return step_id in self._steps

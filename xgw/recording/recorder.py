@@ -120,20 +120,24 @@ class Recorder:
         """What the writer calls after each commit: live frames of a step first, then its events."""
         told = 0
         for position, envelope in enumerate(envelopes):
-            if envelope.step_id is None:
-                continue
-            if envelope.type == "step.started":
-                self.live.announce(envelope.step_id)
-            elif envelope.step_id in self.live:
+            step_id = envelope.step_id
+            if step_id is not None and envelope.type != "step.started" and step_id in self.live:
                 self._hub.publish(envelopes[told:position])
                 told = position
-                self.live.flush(envelope.step_id, end=envelope.type == "step.completed")
+                self.live.flush(step_id, end=envelope.type == "step.completed")
         self._hub.publish(envelopes[told:])
+        for envelope in envelopes:
+            if envelope.type == "step.started":
+                self.live.announce(envelope.step_id)
 
     # -- requests ------------------------------------------------------------------------------
 
-    def begin(self, opening: Opening, bodies: Iterable[Stored]) -> Ticket:
-        """A request begins: one transaction, its events in the order of events.md."""
+    def begin(self, opening: Opening, bodies: Iterable[Stored], *, urgent: bool = True) -> Ticket:
+        """A request begins: one transaction, its events in the order of events.md.
+
+        Where its commit is only waited for together with the request's end it need not be `urgent`:
+        it is written along with what is, at the latest with the pulse.
+        """
 
         def work(tx: Transaction) -> None:
             self._open(tx, opening)
@@ -144,8 +148,7 @@ class Recorder:
             remains=self._remains(opening),
             lost=self._expect(opening.attempt),
         )
-        # Nobody waits for it yet: it is written when someone does, at the latest with the pulse.
-        return self._submit(work, bodies, part, _weight(opening.messages), urgent=False)
+        return self._submit(work, bodies, part, _weight(opening.messages), urgent=urgent)
 
     def _remains(self, opening: Opening) -> Work | None:
         """What others build on even if the turn itself is dropped for want of memory."""

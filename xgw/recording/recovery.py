@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import peewee
 
 from xgw import clock
 from xgw.recording import attempts, client_tools, owner, turns
@@ -15,6 +18,8 @@ from xgw.store.database import Store
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
 from xgw.values import Usage
+
+log = logging.getLogger("xgw.recording")
 
 EVERY_SECONDS = 5.0
 MESSAGE = "the process that ran it ended before it was complete"
@@ -26,7 +31,7 @@ OPEN_RUNS = (
 )
 OPEN_STEPS = (
     "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
-    "partial_output, tool_call_id, attempt_reason FROM steps "
+    "partial_output, tool_call_id, attempt_reason, context_tokens FROM steps "
     "WHERE run_id = ? AND status = 'running'"
 )
 
@@ -63,8 +68,12 @@ class Recovery:
 
     def _run(self) -> None:
         while not self._stopping.wait(EVERY_SECONDS):
-            if not self._writer.down:
+            if self._writer.down:
+                continue
+            try:
                 self.reconcile()
+            except peewee.DatabaseError as error:
+                log.warning("open work could not be looked at: %s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +142,7 @@ def _end_call(
     cause: Cause,
     ended_at: datetime.datetime,
 ) -> None:
-    step_id, _, attempt, provider, model, requested, started, partial, _, reason = step
+    step_id, _, attempt, provider, model, requested, started, partial, _, reason, context = step
     begun = clock.from_db(started)
     log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
     request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})
@@ -146,6 +155,7 @@ def _end_call(
         error_type=cause.error_type,
         error_message=cause.message,
         usage=Usage(),
+        context_tokens=context,
         partial_output=partial,
         answered=partial is not None,
     )

@@ -15,7 +15,8 @@ SOURCE = (
     "usage_source = CASE "
     "WHEN usage_source IS NULL THEN CASE WHEN :source IS NOT NULL AND :source <> 'estimated' "
     "AND EXISTS (SELECT 1 FROM steps WHERE {column} = :id AND step_type = 'llm_call' "
-    "AND status = 'success' AND usage_source IS NULL) THEN 'partial' ELSE :source END "
+    "AND usage_source IS NULL AND (status = 'success' OR (status <> 'running' "
+    "AND coalesce(output_payload, partial_output) IS NOT NULL))) THEN 'partial' ELSE :source END "
     "WHEN 'estimated' IN (usage_source, :source) THEN 'estimated' "
     "WHEN usage_source = :source THEN usage_source ELSE 'partial' END"
 )

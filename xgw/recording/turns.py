@@ -35,6 +35,11 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
     """A turn, its first run, and the session's counters; `turn.started`, `run.started`."""
     scope, at = turn.scope, turn.started_at
     index = sessions.enter(tx, scope, at)
+    parent_id, metadata = None, turn.metadata
+    if turn.parent is not None:
+        parent_id = _find_parent(tx, scope, turn.parent)
+        if parent_id is None:
+            metadata = {**(metadata or {}), "parent_turn_id": turn.parent}
     tx.insert(
         "turns",
         {
@@ -43,7 +48,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
             "session_id": scope.session_id,
             "task_id": scope.task_id,
             "turn_key": turn.turn_key,
-            "parent_turn_id": turn.parent_turn_id,
+            "parent_turn_id": parent_id,
             "agent_name": turn.agent_name,
             "endpoint": turn.endpoint,
             "turn_index": index,
@@ -53,7 +58,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
             "trace_id": scope.trace_id,
             "started_at": at,
             "config_snapshot": turn.config_snapshot,
-            "metadata": turn.metadata,
+            "metadata": metadata,
             "created_at": at,
             "updated_at": at,
         },
@@ -74,6 +79,22 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
         },
     )
     emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+
+
+def _find_parent(tx: Transaction, scope: Scope, ref: str) -> str | None:
+    """The turn with this id, else with this key in the session, else the only one in the project.
+
+    It may have been queued just before this one: nowhere but in the transaction is it surely there.
+    """
+    project = scope.project_id
+    by_id = "SELECT id FROM turns WHERE id = ? AND project_id = ?"
+    here = "SELECT id FROM turns WHERE turn_key = ? AND session_id = ? AND project_id = ?"
+    row = tx.one(by_id, (ref, project)) or tx.one(here, (ref, scope.session_id, project))
+    if row is not None:
+        return str(row[0])
+    anywhere = "SELECT id FROM turns WHERE turn_key = ? AND project_id = ? LIMIT 2"
+    rows = tx.execute(anywhere, (ref, project)).fetchall()
+    return rows[0][0] if len(rows) == 1 else None
 
 
 def reopen_turn(

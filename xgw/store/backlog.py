@@ -51,7 +51,6 @@ class Ticket:
 
     __slots__ = (
         "_gate",
-        "_open",
         "bodies",
         "committed",
         "done",
@@ -74,19 +73,19 @@ class Ticket:
         # A bare lock, held until the end: an Event costs several times as much, twice a request.
         self._gate = threading.Lock()
         self._gate.acquire()
-        self._open = False
 
     def wait(self, seconds: float) -> bool:
         """Wait until it was committed or given up; False when that has not come in time."""
-        if not self.done and seconds > 0 and self._gate.acquire(timeout=seconds):
-            self._gate.release()  # the next one who waits passes too
+        gate = self._gate
+        if not self.done and seconds > 0 and gate.acquire(timeout=seconds):
+            gate.release()  # the next one who waits passes too
         return self.done
 
     def wake(self) -> None:
-        """Called by the writer: nobody has to wait for it any longer."""
-        if not self._open:
-            self._open = True
-            self._gate.release()
+        """Called by the writer: those who wait for it now need not wait any longer."""
+        gate, self._gate = self._gate, threading.Lock()
+        self._gate.acquire()
+        gate.release()
 
     def finish(self, error: Exception | None = None) -> None:
         """Called by the writer: it was committed, or given up."""
@@ -94,9 +93,7 @@ class Ticket:
         self.work = _nothing
         self.bodies = None
         self.done = True
-        self.wake()
-        if error is not None and self.part.lost is not None:
-            self.part.lost()
+        self._gate.release()
 
     def keep_remains(self, remains: Work) -> None:
         """Called by the writer: nothing but this is left to do."""

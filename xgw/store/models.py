@@ -157,7 +157,7 @@ class Turn(Table):
             (("ended_at", "started_at", "created_at"), False),
             SQL("CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'"),
             (("trace_id",), False),
-            _where_known("turns", "session_id", "turn_key", by="turn_key", unique=True),
+            _where_known("turns", "turn_key", "session_id", by="turn_key", unique=True),
         )
 
 

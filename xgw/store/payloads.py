@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-import msgspec
 import orjson
 
 from xgw.store.database import Store
+from xgw.store.pins import Pins
+from xgw.store.templates import take_apart
 
 FAN_OUT = 16
 SMALL = 200
@@ -32,11 +33,8 @@ BATCH = 400
 
 PayloadRow = tuple[str, int, str, bytes]
 
-_top = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Stored:
     """A body's hash and size, the rows that it still needs, and the hashes of its elements."""
 
@@ -57,14 +55,17 @@ class Shelf:
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._before: set[str] = set()
+        self.pins = Pins()
 
     def knows(self, key: str) -> bool:
         """Whether the store has this hash for sure."""
-        return key in self._known or key in self._before
+        return not self.pins.sweeping and (key in self._known or key in self._before)
 
     def committed(self, rows: Iterable[PayloadRow]) -> None:
         """These rows were committed."""
         with self._lock:
+            if self.pins.sweeping:
+                return
             if len(self._known) > KNOWN_LIMIT:
                 self._before, self._known = self._known, set()
             self._known.update(row[0] for row in rows)
@@ -74,17 +75,47 @@ class Shelf:
         with self._lock:
             self._known, self._before = set(), set()
 
+    def begin_sweep(self) -> set[str]:
+        """Rows are about to be deleted; returns the hashes that bodies in someone's hands need.
+
+        Until `end_sweep` whatever is handed out is pinned, and comes with all of its rows.
+        """
+        in_hands = self.pins.begin()
+        self.clear()
+        needed = {stored.hash for stored in in_hands}
+        for stored in in_hands:
+            for key, _, codec, content in stored.rows:
+                needed.update((key, *references(codec, content)))
+        return needed
+
+    def end_sweep(self) -> None:
+        """No more rows are deleted."""
+        self.pins.end()
+
     def whole(self, content: bytes) -> Stored:
         """A body kept as it is."""
+        return self._hand_out(self._whole, content)
+
+    def request(self, body: bytes) -> Stored:
+        """A JSON request body; anything else is kept whole."""
+        return self._hand_out(self._request, body)
+
+    def _hand_out(self, prepare: Callable[[bytes], Stored], content: bytes) -> Stored:
+        while True:
+            epoch = self.pins.epoch
+            stored = prepare(content)
+            if self.pins.hand_out(stored, epoch):
+                return stored
+
+    def _whole(self, content: bytes) -> Stored:
         key = _hash(content).hex()
         rows = () if self.knows(key) else (_row(key, content),)
         return Stored(key, len(content), rows)
 
-    def request(self, body: bytes) -> Stored:
-        """A JSON request body; anything else is kept whole."""
-        template = _template(body)
+    def _request(self, body: bytes) -> Stored:
+        template = take_apart(body)
         if template is None:
-            return self.whole(body)
+            return self._whole(body)
         return self._templated(body, *template)
 
     def _templated(self, body: bytes, segments: list[Any], elements: list[bytes]) -> Stored:
@@ -176,6 +207,13 @@ def parts(store: Store, key: str) -> list[str]:
     return found
 
 
+def references(codec: str, data: bytes) -> list[str]:
+    """The hashes that a row refers to, from its codec and data as they are stored."""
+    if codec not in ("parts", "list"):
+        return []
+    return _references(codec, zlib.decompress(data) if codec == "parts" else data)
+
+
 def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
     """Size in bytes by hash, of those that the store has."""
     wanted = list(dict.fromkeys(keys))
@@ -257,58 +295,6 @@ def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
             parts = (_build(rows, key) for key in _listed(rows, segment))
             built.append(segment["s"].encode().join(parts))
     return b"".join(built)
-
-
-# -- taking a request apart --------------------------------------------------------------------
-
-
-def _template(body: bytes) -> tuple[list[Any], list[bytes]] | None:
-    """Segments (text; bytes: a part kept by itself; an element's number; {"s"}: the whole list) and
-    the list's elements. None where the body is no JSON object with such a list.
-    """
-    try:
-        top = _top.decode(body)
-        lists = (bytes(top.get(name, b"")) for name in ("messages", "input"))
-        raw_list = next((text for text in lists if text[:1] == b"["), None)
-        if raw_list is None:
-            return None
-        elements = [bytes(element) for element in _elements.decode(raw_list)]
-        body.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not elements:
-        return None
-    at = body.find(raw_list)
-    before, gaps, after = _spacing(raw_list, elements)
-    head, tail = body[:at] + before, after + body[at + len(raw_list) :]
-    tools = bytes(top.get("tools", b""))
-    if len(set(gaps)) <= 1:
-        listed: list[Any] = [{"s": (gaps[0] if gaps else b",").decode()}]
-    else:
-        listed = [0]
-        for number, gap in enumerate(gaps, 1):
-            listed += [gap.decode(), number]
-    return [*_without(head, tools), *listed, *_without(tail, tools)], elements
-
-
-def _without(text: bytes, part: bytes) -> list[Any]:
-    """The text with `part`, if it is worth it and stands there, as a segment of its own."""
-    at = text.find(part) if len(part) > SMALL else -1
-    if at < 0:
-        return [text.decode()]
-    return [text[:at].decode(), part, text[at + len(part) :].decode()]
-
-
-def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[bytes], bytes]:
-    """What stands before the first element, between each two, and after the last."""
-    start = raw_list.find(elements[0])
-    position = start + len(elements[0])
-    gaps: list[bytes] = []
-    for element in elements[1:]:
-        found = raw_list.find(element, position)
-        gaps.append(raw_list[position:found])
-        position = found + len(element)
-    return raw_list[:start], gaps, raw_list[position:]
 
 
 def _hash(content: bytes) -> bytes:

@@ -61,6 +61,7 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._events: list[_Event] = []
+        self._written: list[Envelope] = []
         self.after_commit: list[Callable[[], None]] = []
 
     def insert(self, table: str, row: Row) -> None:
@@ -128,18 +129,20 @@ class Transaction:
         self._events.append(_Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut))
 
     def write_events(self) -> list[Envelope]:
-        """Write the events, in order, and return them with their `seq`: the last thing to do.
+        """Write the events, in order; returns all that were written, with their `seq`.
 
-        The write lock is held, so the numbers that they get follow on one another.
+        That is the last thing to do, and before it only for what has to come after them in the
+        store. The write lock is held, so the numbers that they get follow on one another.
         """
-        events = self._events
+        events, self._events = self._events, []
         if not events:
-            return []
+            return self._written
         rows = [(*event[:-1], _json_text(event.payload)) for event in events]
         self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         first = last - len(events) + 1
-        return [Envelope(seq, *event) for seq, event in enumerate(events, first)]
+        self._written += [Envelope(seq, *event) for seq, event in enumerate(events, first)]
+        return self._written
 
 
 def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int) -> str:

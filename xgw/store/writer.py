@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from xgw import clock
 from xgw.events import Envelope
@@ -110,7 +111,7 @@ class Writer:
             if urgent:
                 self._wake.notify()
         for gone in dropped:
-            gone.finish(RuntimeError("dropped: the store was down for too long"))
+            _give_up(gone, RuntimeError("dropped: the store was down for too long"))
         return ticket
 
     def nudge(self) -> None:
@@ -172,7 +173,8 @@ class Writer:
             self._undo(error)
             return
         self._settle(batch, transaction.after_commit)
-        self._tell(events)
+        if events:
+            _tell(partial(self._publish, events))
 
     def _begin(self) -> Transaction:
         if self._connection is None:
@@ -209,7 +211,7 @@ class Writer:
         self._disconnect()
         if len(batch) == 1:
             log.error("a unit of work could not be recorded", exc_info=error)
-            batch[0].finish(error)
+            _give_up(batch[0], error)
 
     def _settle(self, batch: list[Ticket], hooks: Sequence[Callable[[], None]]) -> None:
         """After the commit: whoever waits may go on."""
@@ -222,16 +224,9 @@ class Writer:
         if was_down:
             log.warning("the store is back")
         for hook in hooks:
-            hook()
+            _tell(hook)
         for ticket in batch:
             ticket.finish()
-
-    def _tell(self, events: Sequence[Envelope]) -> None:
-        try:
-            if events:
-                self._publish(events)
-        except Exception:  # around a subscriber: what was committed stays so
-            log.exception("events could not be published")
 
     def _pause(self, error: Exception) -> None:
         """The file is in trouble: what has queued up stays, and is tried again a little later."""
@@ -244,7 +239,7 @@ class Writer:
             self._backlog.settle(lost)
         log.error("%d units of work are lost: %s", len(lost), error)
         for ticket in lost:
-            ticket.finish(RuntimeError("the store could not be written before the end"))
+            _give_up(ticket, RuntimeError("the store could not be written before the end"))
 
     def _is_too_late(self) -> bool:
         return self._stop_by is not None and clock.monotonic() >= self._stop_by
@@ -254,6 +249,20 @@ def _run_unit(ticket: Ticket, transaction: Transaction) -> None:
     if ticket.bodies is not None and ticket.bodies.rows:
         transaction.insert_payloads(ticket.bodies.rows)
     ticket.work(transaction)
+
+
+def _give_up(ticket: Ticket, error: Exception) -> None:
+    ticket.finish(error)
+    if ticket.part.lost is not None:
+        _tell(ticket.part.lost)
+
+
+def _tell(reader: Callable[[], None]) -> None:
+    """Whoever is told of a commit, or of a loss, may fail: that changes nothing for the others."""
+    try:
+        reader()
+    except Exception:  # around a subscriber
+        log.exception("whoever was told of what became of a unit of work failed")
 
 
 TROUBLES = frozenset(

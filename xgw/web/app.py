@@ -14,6 +14,7 @@ from xgw.exchange.calls import Calls
 from xgw.exchange.headers import credential
 from xgw.exchange.means import Means
 from xgw.exchange.routing import Catalog, Router
+from xgw.gateway.control import Control
 from xgw.gateway.forwarding import Gateway
 from xgw.gateway.refusals import Refusals
 from xgw.gateway.state import Sessions
@@ -23,12 +24,15 @@ from xgw.masking import Masker
 from xgw.providers.demo import DemoServer
 from xgw.providers.transport import Transport
 from xgw.queries import events
+from xgw.recording.following import Following
 from xgw.recording.recorder import Recorder
 from xgw.recording.recovery import Recovery, wait_for
 from xgw.store.database import Store
 from xgw.store.payloads import Shelf
 from xgw.store.writer import Writer
+from xgw.upkeep.sweep import Sweep
 from xgw.web.api import create_api
+from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
 from xgw.web.refusals import register_errors
 from xgw.web.security import Guard, Keyring
@@ -46,7 +50,7 @@ FOLLOWED = 100_000
 class Services:
     """Everything that lives behind the application in the serving process."""
 
-    def __init__(self, loaded: Loaded, store: Store) -> None:
+    def __init__(self, loaded: Loaded, store: Store, own_key: str | None = None) -> None:
         self.config = loaded
         self.store = store
         self.masker = Masker(loaded.config.secrets())
@@ -57,10 +61,15 @@ class Services:
         self.writer = Writer(store, self._published)
         self.recorder = Recorder(self.writer, self.hub, Shelf())
         self.recovery = Recovery(store, self.writer)
+        self.following = Following(store, self.hub)
         self.calls = Calls(loaded.config.server.max_calls)
         self.watchers = Places(loaded.config.server.max_watchers, "watchers")
-        self.keyring = Keyring(loaded.config)
+        self.keyring = Keyring(loaded.config, IssuedKeys(store), own_key)
         self.sessions = Sessions(store)
+        self.sweep = Sweep(store, self.writer, self.recorder.shelf)
+        self.control = Control(
+            store, self.sessions, self.calls, self.recorder, on_deletion=self.sweep.ask
+        )
         self.waiting = Waiting(
             store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
         )
@@ -84,7 +93,9 @@ class Services:
         self.counter.wait(VOCABULARY_SECONDS)
         wait_for(self.recovery.reconcile(), RECOVERY_SECONDS)
         self.recovery.start()
+        self.following.start()
         self.waiting.start()
+        self.sweep.start()
 
     def drain(self, seconds: float) -> None:
         """Let calls under way end, in `seconds` at most, then end them."""
@@ -96,7 +107,7 @@ class Services:
     def stop(self) -> None:
         """Write what is left and stop the threads."""
         self.hub.close()
-        for part in (self.waiting, self.recovery, self.recorder):
+        for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()
         self.transport.close()
@@ -121,10 +132,13 @@ class Services:
         return [envelope for envelope in found if (envelope.seq or 0) <= upto]
 
 
-def create_app(loaded: Loaded, store: Store) -> Flask:
-    """The application; `app.extensions["xgw"]` is its Services, to be started by the server."""
+def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flask:
+    """The application; `app.extensions["xgw"]` is its Services, to be started by the server.
+
+    `own_key` opens everything, for the commands on this machine.
+    """
     app = Flask("xgw", static_folder=None)
-    services = Services(loaded, store)
+    services = Services(loaded, store, own_key)
     app.extensions["xgw"] = services
     register_errors(app)
     app.register_blueprint(create_api())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable
@@ -10,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xgw import errors
-from xgw.config import Config
+from xgw.config import Config, rules
 from xgw.errors import ApiError
+from xgw.recording.keys import digest
 from xgw.web.bodies import check_json_type
 from xgw.web.refusals import answer, register_errors
 
@@ -67,26 +67,26 @@ class Caller:
 
 
 EVERYONE = Caller("default", sees_all=True)
-Issued = Callable[[], Iterable[tuple[str, Caller]]]
+Known = tuple[str, Caller | None]
+Issued = Callable[[], Iterable[Known]]
 
 
-def digest(secret: str) -> str:
-    """What of a key is kept and compared: the SHA-256 of it, as 64 hex digits."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _nobody() -> Iterable[tuple[str, Caller]]:
+def _nobody() -> Iterable[Known]:
     return ()
 
 
 class Keyring:
     """The token, the configured client keys, and those of `issued` (digest and caller each).
 
-    `issued` is asked at each request, so that a revoked key opens nothing from then on.
+    `issued` is asked at each request, so that a revoked key opens nothing from then on; such a one
+    may stay there with the caller None, and without any other key nobody gets in then. `own` is
+    what commands on this machine show: it opens everything and counts as no key.
     """
 
-    def __init__(self, config: Config, issued: Issued = _nobody) -> None:
-        self._configured: list[tuple[str, Caller]] = [
+    def __init__(self, config: Config, issued: Issued = _nobody, own: str | None = None) -> None:
+        self._own: list[Known] = [(digest(own), EVERYONE)] if own else []
+        self._is_private = rules.is_loopback(config.server.host)
+        self._configured: list[Known] = [
             (digest(client.key), Caller(client.project, client.org)) for client in config.keys
         ]
         if config.server.token:
@@ -99,16 +99,21 @@ class Keyring:
         `environ["xgw.credential"]` then names the header whose credential opened.
         """
         known = [*self._configured, *self._issued()]
-        if not known:
+        if not known and self._is_private:
             return EVERYONE
         for name, secret in _credentials(environ):
-            if (caller := _find(known, digest(secret))) is not None:
+            if (caller := _find([*known, *self._own], digest(secret))) is not None:
                 environ["xgw.credential"] = name
                 return caller
         raise errors.unauthorized()
 
+    @property
+    def wants_key(self) -> bool:
+        """Whether requests have to show a key."""
+        return not self._is_private or bool([*self._configured, *self._issued()])
 
-def _find(known: list[tuple[str, Caller]], shown: str) -> Caller | None:
+
+def _find(known: list[Known], shown: str) -> Caller | None:
     """Looks at every key, in constant time each: how long it takes tells nothing."""
     found = None
     for digest_of_key, caller in known:

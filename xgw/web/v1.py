@@ -14,7 +14,8 @@ import orjson
 
 from xgw.errors import ApiError, internal, not_found
 from xgw.exchange.headers import Headers
-from xgw.gateway.forwarding import Ask, Reply
+from xgw.gateway.answering import Reply
+from xgw.gateway.forwarding import Ask
 from xgw.gateway.refusals import Refused
 from xgw.web.bodies import read_body
 from xgw.web.refusals import answer, log
@@ -139,7 +140,8 @@ class OpenAI:
             known = any(name == "X-Turn-Id" for name, _ in error.headers)
             if known or error.status == UNSUPPORTED_MEDIA_TYPE:
                 raise
-            sent = Refused(endpoint, body, _size(environ, body), project, client)
+            size, headers = _size(environ, body), _headers(environ)
+            sent = Refused(endpoint, body, size, headers, project, client)
             named = self._services.refusals.record(sent, error)
             error.headers = (*error.headers, *named)
             raise

@@ -7,7 +7,8 @@ from typing import Any
 from xgw.providers.dialects.loose_json import storable
 from xgw.values import Usage
 
-_LARGEST_COUNT = 2**63 - 1
+# Sums of a few of them still are integers of the store, and of JSON's readers.
+_LARGEST_COUNT = 2**53 - 1
 
 _FINISH_REASONS = {
     "stop": ("eos", "eos_token", "end_turn", "stop_sequence", "end", "complete", "completed"),

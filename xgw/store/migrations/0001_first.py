@@ -50,7 +50,7 @@ STATEMENTS = (
     "CREATE INDEX turns_ended_at_started_at_created_at ON turns (ended_at, started_at, created_at)",
     "CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'",
     "CREATE INDEX turns_trace_id ON turns (trace_id)",
-    "CREATE UNIQUE INDEX turns_session_id_turn_key ON turns (session_id, turn_key)"
+    "CREATE UNIQUE INDEX turns_turn_key_session_id ON turns (turn_key, session_id)"
     " WHERE turn_key IS NOT NULL",
     """CREATE TABLE runs (
         id TEXT NOT NULL PRIMARY KEY, turn_id TEXT NOT NULL, run_index INTEGER NOT NULL,

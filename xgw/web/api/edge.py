@@ -83,9 +83,9 @@ def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Paylo
     return Payloads(sizes, payloads.bodies(store, sizes))
 
 
-def answer(value: Any) -> Response:
+def answer(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
-    response = Response(orjson.dumps(value), mimetype="application/json")
+    response = Response(orjson.dumps(value), status, mimetype="application/json")
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -100,6 +100,14 @@ def answer_list(page: Slice, show: Callable[[Row], Json]) -> Response:
             "next_cursor": page.next_cursor,
         }
     )
+
+
+def answer_nothing() -> Response:
+    """204: it is done."""
+    response = Response(status=204)
+    del response.headers["Content-Type"]
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def answer_text(text: str) -> Response:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from xgw.queries import messages, requests, sessions, steps, turns
+from xgw.recording.facts import SessionFacts
 from xgw.web import serialize
-from xgw.web.api import edge
+from xgw.web.api import edge, fields
 from xgw.web.serialize import Json, Row
 
 routes = Blueprint("sessions", __name__)
@@ -24,9 +25,43 @@ def list_sessions() -> Response:
 def get_session(ref: str) -> Response:
     """GET /sessions/{id or key}"""
     edge.only()
+    return edge.answer(_whole(find(ref)))
+
+
+@routes.post("/sessions")
+def open_session() -> Response:
+    """POST /sessions: 201, or 200 with the session that has this key already"""
+    edge.only()
+    wanted, asking = fields.read(fields.OPENING), edge.caller()
+    facts = SessionFacts(
+        id="",
+        session_key=wanted.pop("session_key", None) or "",
+        project_id=asking.project_id,
+        source="api",
+        org_id=asking.org_id,
+        api_key_id=asking.api_key_id,
+        **wanted,
+    )
+    session_id, is_new = edge.services().control.open_session(facts)
+    return edge.answer(_whole(find(session_id)), 201 if is_new else 200)
+
+
+@routes.patch("/sessions/<ref>")
+def change_session(ref: str) -> Response:
+    """PATCH /sessions/{id or key}"""
+    edge.only()
+    changes = fields.read(fields.CHANGING, needed=True)
     row = find(ref)
-    offered = sessions.find_tools(edge.services().store, row["id"])
-    return edge.answer({**_show(row), "tools": serialize.tools(offered)})
+    edge.services().control.change_session(row, changes)
+    return edge.answer(_whole(find(row["id"])))
+
+
+@routes.delete("/sessions/<ref>")
+def delete_session(ref: str) -> Response:
+    """DELETE /sessions/{id or key}: what is under way in it is cancelled first"""
+    edge.only()
+    edge.services().control.delete_session(find(ref))
+    return edge.answer_nothing()
 
 
 @routes.get("/sessions/<ref>/messages")
@@ -70,6 +105,11 @@ def find(ref: str) -> Row:
     """The session that a path names; ApiError 404."""
     row = sessions.find_session(edge.services().store, ref, edge.project())
     return edge.found(row, "session", ref)
+
+
+def _whole(row: Row) -> Json:
+    offered = sessions.find_tools(edge.services().store, row["id"])
+    return {**_show(row), "tools": serialize.tools(offered)}
 
 
 def _show(row: Row) -> Json:

@@ -6,7 +6,7 @@ from flask import Blueprint, Response
 
 from xgw.queries import runs, steps, turns
 from xgw.web import serialize
-from xgw.web.api import edge
+from xgw.web.api import edge, fields
 
 routes = Blueprint("turns", __name__)
 
@@ -27,6 +27,18 @@ def get_turn(id: str) -> Response:
     row = turns.find_turn_with_runs(edge.services().store, id, edge.project())
     turn = edge.found(row, "turn", id)
     return edge.answer(serialize.turn(turn, edge.show_payloads([turn])))
+
+
+@routes.post("/turns/<id>/cancel")
+def cancel_turn(id: str) -> Response:
+    """POST /turns/{id}/cancel: the turn, cancelled; 409 if it is over"""
+    edge.only()
+    fields.read({})
+    store = edge.services().store
+    edge.found(turns.find_turn(store, id, edge.project()), "turn", id)
+    edge.services().control.cancel_turn(id)
+    turn = edge.found(turns.find_turn_with_runs(store, id, edge.project()), "turn", id)
+    return edge.answer(serialize.turn(turn, edge.show_payloads([turn], expanded=False)))
 
 
 @routes.get("/runs/<id>")

@@ -1,0 +1,59 @@
+"""Bodies on their way to the store: what a sweep of payloads must leave alone.
+
+A body is handed out as rows to write, or as nothing but a hash where the store surely has it; the
+unit that refers to it follows later. So a sweep takes for needed what was handed out before it
+began and is still in someone's hands, and everything handed out since.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xgw.store.payloads import Stored
+
+
+class Pins:
+    """The bodies in someone's hands, and during a sweep every hash handed out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_hands: weakref.WeakSet[Stored] = weakref.WeakSet()
+        self._pinned: set[str] | None = None
+        self.epoch = 0
+        """Changes when a sweep begins: what was prepared before may rely on what will go."""
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether a sweep is under way: then nothing is surely in the store."""
+        return self._pinned is not None
+
+    def hand_out(self, stored: Stored, epoch: int) -> bool:
+        """Note a body that was prepared in this epoch; False if it has to be prepared anew."""
+        with self._lock:
+            if epoch != self.epoch:
+                return False
+            self._in_hands.add(stored)
+            if self._pinned is not None:
+                self._pinned.add(stored.hash)
+                self._pinned.update(row[0] for row in stored.rows)
+            return True
+
+    def begin(self) -> list[Stored]:
+        """A sweep begins; returns the bodies that are in someone's hands."""
+        with self._lock:
+            self.epoch += 1
+            self._pinned = set()
+            return list(self._in_hands)
+
+    def end(self) -> None:
+        """The sweep is over."""
+        with self._lock:
+            self._pinned = None
+
+    def hold(self, key: str) -> bool:
+        """Whether this hash must stay; without a sweep every one."""
+        pinned = self._pinned
+        return pinned is None or key in pinned

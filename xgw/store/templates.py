@@ -1,0 +1,63 @@
+"""Taking a JSON request body apart: the list of its messages, each element, and what is around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+WORTH_IT = 200
+"""Bytes from which a part of the text is kept by itself."""
+
+_top = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def take_apart(body: bytes) -> tuple[list[Any], list[bytes]] | None:
+    """Segments (text; bytes: a part kept by itself; an element's number; {"s"}: the whole list) and
+    the list's elements. None where the body is no JSON object with such a list.
+    """
+    try:
+        top = _top.decode(body)
+        lists = (bytes(top.get(name, b"")) for name in ("messages", "input"))
+        raw_list = next((text for text in lists if text[:1] == b"["), None)
+        if raw_list is None:
+            return None
+        elements = [bytes(element) for element in _elements.decode(raw_list)]
+        body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not elements:
+        return None
+    at = body.find(raw_list)
+    before, gaps, after = _spacing(raw_list, elements)
+    head, tail = body[:at] + before, after + body[at + len(raw_list) :]
+    tools = bytes(top.get("tools", b""))
+    if len(set(gaps)) <= 1:
+        listed: list[Any] = [{"s": (gaps[0] if gaps else b",").decode()}]
+    else:
+        listed = [0]
+        for number, gap in enumerate(gaps, 1):
+            listed += [gap.decode(), number]
+    return [*_without(head, tools), *listed, *_without(tail, tools)], elements
+
+
+def _without(text: bytes, part: bytes) -> list[Any]:
+    """The text with `part`, if it is worth it and stands there, as a segment of its own."""
+    at = text.find(part) if len(part) > WORTH_IT else -1
+    if at < 0:
+        return [text.decode()]
+    return [text[:at].decode(), part, text[at + len(part) :].decode()]
+
+
+def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[bytes], bytes]:
+    """What stands before the first element, between each two, and after the last."""
+    start = raw_list.find(elements[0])
+    position = start + len(elements[0])
+    gaps: list[bytes] = []
+    for element in elements[1:]:
+        found = raw_list.find(element, position)
+        gaps.append(raw_list[position:found])
+        position = found + len(element)
+    return raw_list[:start], gaps, raw_list[position:]

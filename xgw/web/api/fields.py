@@ -1,0 +1,147 @@
+"""The fields of requests' bodies: read once, each checked, none that is not known.
+
+Every mistake is an ApiError 422 that names the field in `param`.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from flask import request
+
+from xgw import ids
+from xgw.errors import bad_request, unprocessable
+from xgw.web.api import edge
+from xgw.web.bodies import parse_json, read_body
+
+MAX_TITLE = 500
+MAX_MODEL = 256
+MAX_METADATA_BYTES = 65536
+MAX_TOKENS = 1 << 53
+MAX_USD = 1e9
+
+Json = dict[str, Any]
+Check = Callable[[str, Any], Any]
+
+
+def read(checks: Mapping[str, Check], *, needed: bool = False) -> Json:
+    """The fields of the request's JSON object, each checked; {} for no body, unless `needed`."""
+    content = read_body(request.environ, edge.services().config.config.server.max_body_bytes)
+    if not content and not needed:
+        return {}
+    body = parse_json(content)
+    if not isinstance(body, dict):
+        raise bad_request("the body must be a JSON object")
+    for name in body:
+        if name not in checks:
+            raise unprocessable(f"there is no field {name[:64]!r} here", param=name[:64])
+    return {name: checks[name](name, value) for name, value in body.items()}
+
+
+def identifier(name: str, value: Any) -> str | None:
+    """An identifier that a client chooses, or null."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise unprocessable(f"{name} must be a string", param=name)
+    try:
+        return ids.client_identifier(value)
+    except ValueError as error:
+        raise unprocessable(f"{name}: {error}", param=name) from None
+
+
+def session_key(name: str, value: Any) -> str | None:
+    """An identifier; `new` is how a request asks for a session without one."""
+    key = identifier(name, value)
+    if key == "new":
+        raise unprocessable(f"{name}: leave it out to have one made", param=name)
+    return key
+
+
+def line(most: int) -> Check:
+    """One line of text, or null."""
+
+    def check(name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not 1 <= len(value) <= most:
+            raise unprocessable(f"{name} must be a text of 1 to {most} characters", param=name)
+        if any(unicodedata.category(character) == "Cc" for character in value):
+            raise unprocessable(f"{name} must not hold control characters", param=name)
+        return value
+
+    return check
+
+
+def choice(*known: str) -> Check:
+    """One of a few words."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in known:
+            raise unprocessable(f"{name} must be one of {', '.join(known)}", param=name)
+        return str(value)
+
+    return check
+
+
+def metadata(name: str, value: Any) -> Json | None:
+    """A JSON object of bounded size, or null."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise unprocessable(f"{name} must be an object", param=name)
+    if len(orjson.dumps(value)) > MAX_METADATA_BYTES:
+        raise unprocessable(f"{name} must not be over {MAX_METADATA_BYTES} bytes", param=name)
+    return value
+
+
+def budget(name: str, value: Any) -> Json | None:
+    """`{tokens, cost_usd}`, each a limit or null; null for none of them."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.keys() - {"tokens", "cost_usd"}:
+        raise unprocessable(f"{name} must be an object of tokens and cost_usd", param=name)
+    tokens, usd = value.get("tokens"), value.get("cost_usd")
+    if tokens is not None and not (_is_number(tokens, int) and 1 <= tokens <= MAX_TOKENS):
+        raise unprocessable(f"{name}.tokens must be a whole number of at least 1", param=name)
+    if usd is not None and not (_is_number(usd, int | float) and 0 < usd <= MAX_USD):
+        raise unprocessable(f"{name}.cost_usd must be a number above 0", param=name)
+    return {"tokens": tokens, "cost_usd": usd}
+
+
+def no_agent(name: str, value: Any) -> None:
+    """There are no agents to be named."""
+    raise unprocessable(f"there is no such agent: {value!r:.100}", param=name)
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+
+
+TITLE = line(MAX_TITLE)
+STATUS = choice("active", "archived", "closed")
+
+OPENING: Mapping[str, Check] = {
+    "session_key": session_key,
+    "title": TITLE,
+    "model": line(MAX_MODEL),
+    "metadata": metadata,
+    "end_user_id": identifier,
+    "task_id": identifier,
+    "budget": budget,
+    "agent": no_agent,
+    "mode": no_agent,
+}
+"""What `POST /sessions` takes."""
+
+CHANGING: Mapping[str, Check] = {
+    "title": TITLE,
+    "status": STATUS,
+    "metadata": metadata,
+    "budget": budget,
+}
+"""What `PATCH /sessions/{id}` takes."""
