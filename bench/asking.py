@@ -63,6 +63,7 @@ class Asker(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._answer = Answer()
+        self._asked = False
         self._came: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,17 +74,19 @@ class Asker(asyncio.Protocol):
             self._came.set_result(time.monotonic_ns())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._came.done():
+        if self._asked and not self._came.done():
             self._came.set_exception(ConnectionError(f"the connection was closed: {exc}"))
 
     async def ask(self, request: bytes) -> tuple[float, bytes]:
         """Milliseconds and the body; ConnectionError unless the answer is 200."""
         self._answer = Answer()
         self._came = asyncio.get_running_loop().create_future()
+        self._asked = True
         sent = time.monotonic_ns()
         self.transport.write(request)
         async with asyncio.timeout(ANSWER_SECONDS):
             came = await self._came
+        self._asked = False
         if self._answer.status != 200:
             raise ConnectionError(self._answer.body()[:400].decode("latin-1"))
         return (came - sent) / MS, self._answer.body()

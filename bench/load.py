@@ -73,6 +73,7 @@ class Client(asyncio.Protocol):
         self._load = load
         self._streams = streams
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing = False
         self._answer = Answer()
         self._sent = 0
         self._marks: list[int] = []
@@ -124,7 +125,13 @@ class Client(asyncio.Protocol):
         self._unread = text[max(end, len(text) - 32) :]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"the connection was closed: {exc}")
+        if not self._closing:
+            self._fail(f"the connection was closed: {exc}")
+
+    def close(self) -> None:
+        """Leave; what is under way then is nobody's business any more."""
+        self._closing = True
+        self.transport.close()
 
     def _fail(self, why: str) -> None:
         if not self._done.done():
@@ -152,8 +159,8 @@ async def run_calls(calls: Calls) -> Load:
             )
         load.seconds = time.monotonic() - begun
     finally:
-        for transport, _ in made:
-            transport.close()
+        for _, client in made:
+            client.close()
     return load
 
 

@@ -13,8 +13,8 @@ class Scale:
     single_calls: int = 400
     parallel_calls: int = 3200
     first_tokens: int = 240
-    stream_tokens: int = 800
-    watched_streams: int = 24
+    stream_tokens: int = 600
+    watched_streams: int = 16
     pages_turns: int = 100_000
     pages_sessions: int = 10_000
     few_turns: int = 1000

@@ -45,21 +45,26 @@ class Setting:
         with serving(self.folder, self.upstream, module=module, store=store) as server:
             yield server
 
-    def side_by_side(self, server: Server, calls: Calls) -> list[Round]:
-        """The rounds of one load, direct and through xgw; its own port does not count."""
+    def side_by_side(self, server: Server, calls: Calls, *, more_direct: int = 1) -> list[Round]:
+        """The rounds of one load, direct and through xgw; its own port does not count.
+
+        `more_direct`: how many times as many direct calls, where they take next to no time.
+        """
         warm = replace(calls, requests=max(calls.clients, calls.requests // WARMING))
         for port in (self.upstream, server.port):
             self.loader.call(replace(warm, port=port))
-        return [self._round(server, calls) for _ in range(self.rounds)]
+        return [self._round(server, calls, more_direct) for _ in range(self.rounds)]
 
-    def _round(self, server: Server, calls: Calls) -> Round:
-        """Alternating, so that what else the machine does meets both alike."""
+    def _round(self, server: Server, calls: Calls, more_direct: int) -> Round:
+        """In parts by turns, so that what else the machine does meets both alike."""
         direct, through, cpu = Load(), Load(), 0.0
-        part = max(calls.clients, calls.requests // self.scale.alternations)
-        for _ in range(self.scale.alternations):
-            direct.add(self.loader.call(replace(calls, requests=part, port=self.upstream)))
+        parts = min(self.scale.alternations, max(1, calls.requests // calls.clients))
+        part = replace(calls, requests=calls.requests // parts)
+        beside = replace(part, requests=part.requests * more_direct, port=self.upstream)
+        for _ in range(parts):
+            direct.add(self.loader.call(beside))
             before = processes.cpu_seconds(server.pid)
-            through.add(self.loader.call(replace(calls, requests=part, port=server.port)))
+            through.add(self.loader.call(replace(part, port=server.port)))
             cpu += processes.cpu_seconds(server.pid) - before
         return Round(direct, through, cpu)
 

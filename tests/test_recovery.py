@@ -126,7 +126,14 @@ def test_an_answer_that_was_under_way(scene: Recorded, dead: str) -> None:
     arrived(scene, request, "Hel", last)
     count = len(scene.types())
     assert reconcile(scene) == 1
-    assert scene.types()[count:] == ["step.completed", "run.completed", "turn.completed"]
+    assert scene.types()[count:] == [
+        "step.completed",
+        "message.added",
+        "run.completed",
+        "turn.completed",
+    ]
+    [said] = scene.rows("messages", "role = 'assistant'")
+    assert (said["content"], said["metadata"]) == ("Hel", '{"partial":true}')
 
     step = scene.row("steps", request.step)
     assert (step["status"], step["error_type"]) == ("error", "interrupted")

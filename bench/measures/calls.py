@@ -7,6 +7,7 @@ from bench.load import Calls
 from bench.setting import Round, Setting, median
 
 CLIENTS = 16
+MORE_DIRECT = 10
 
 
 def measure_added(setting: Setting) -> list[Figure]:
@@ -32,7 +33,7 @@ def measure_rate(setting: Setting) -> list[Figure]:
     """Requests a second of one worker: by the clock, and by the CPU time that they took."""
     calls = Calls(0, setting.scale.parallel_calls, clients=CLIENTS)
     with setting.serving() as server:
-        rounds = setting.side_by_side(server, calls)
+        rounds = setting.side_by_side(server, calls, more_direct=MORE_DIRECT)
     both = Rounds()
     for one in rounds:
         both.add(one.direct.requests_per_second, one.through.requests_per_second)

@@ -31,7 +31,7 @@ def measure(setting: Setting) -> list[Figure]:
                 rounds.add(median(beside), median(through))
     return [
         Figure(
-            f"{name}, {scale.pages_turns:,} turns",
+            f"{scale.pages_turns:,} turns: {name}",
             rounds.through,
             "ms",
             LIMIT,

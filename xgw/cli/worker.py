@@ -35,6 +35,13 @@ LAST_CALL_SECONDS = 0.25
 AT_ONCE_SECONDS = 0.002
 """How long a thread stays with a connection that it has answered."""
 
+UNSENT_BYTES = 64 << 10
+"""How much the kernel holds for a client that takes nothing, beyond what is on its way to it.
+
+What has left here is in the record, so in memory: the kernel would take 4 MB of a stream.
+"""
+
+_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NOT_NOW = frozenset({errno.EAGAIN, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
 
@@ -123,6 +130,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return
         with contextlib.suppress(OSError):  # a client that is gone again is noticed when read
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if _NOTSENT_LOWAT is not None:
+                accepted.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
         client = ClientSocket.adopt(accepted)
         self.nr_conns += 1
         self.enqueue_req(Connection(self.cfg, client, address, listener.getsockname()))

@@ -163,6 +163,7 @@ class Trial:
             ended_at=clock.now(),
             latency_ms=self._since_start(clock.monotonic()),
             **self._error(failure),
+            wire_status=response.status if response else None,
             model=(answer.model if answer else None) or self._target.model,
             finish_reason=answer.finish_reason if answer else None,
             finish_reason_raw=answer.finish_reason_raw if answer else None,

@@ -7,12 +7,16 @@ out are queued in the same order.
 from __future__ import annotations
 
 import contextlib
+import logging
+import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
+import peewee
 
 from xgw import clock, ids
 from xgw.gateway.conversation import History, is_system
@@ -22,6 +26,9 @@ from xgw.store.database import Store
 from xgw.store.payloads import fold
 from xgw.store.writer import Ticket
 
+log = logging.getLogger("xgw")
+
+UNREADABLE = (LookupError, peewee.DatabaseError, sqlite3.DatabaseError)
 KEPT = 1024
 
 TURN_COLUMNS = (
@@ -179,8 +186,16 @@ class Sessions:
 
     # -- reading -------------------------------------------------------------------------------
 
+    def _read(self, statement: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """A store that cannot be read never fails a request: what it holds is not known then."""
+        try:
+            return self._store.sql(statement, params)
+        except (peewee.DatabaseError, sqlite3.DatabaseError) as error:
+            log.error("the store cannot be read: %s", error)
+            return []
+
     def _load(self, project_id: str, key: str) -> SessionState:
-        rows = self._store.sql(
+        rows = self._read(
             "SELECT id, session_key, task_id, turn_count FROM sessions WHERE project_id = ? "
             "AND (id = ? OR session_key = ?) ORDER BY id = ? DESC LIMIT 1",
             (project_id, key, key, key),
@@ -194,7 +209,7 @@ class Sessions:
         session = SessionState(session_id, session_key, project_id, exists=True, task_id=task_id)
         session.is_empty = turn_count == 0
         session.history = self._last_history(session_id)
-        for row in self._store.sql(
+        for row in self._read(
             TURN_COLUMNS + "WHERE t.session_id = ? AND t.status = 'running' "
             "AND t.endpoint IS NOT NULL ORDER BY t.turn_index",
             (session_id,),
@@ -207,7 +222,7 @@ class Sessions:
         known = session.find_turn(key)
         if known is not None or not session.exists:
             return known
-        rows = self._store.sql(
+        rows = self._read(
             TURN_COLUMNS + "WHERE t.session_id = ? AND (t.turn_key = ? OR t.id = ?) "
             "AND t.endpoint IS NOT NULL LIMIT 1",
             (session.session_id, key, key),
@@ -216,19 +231,24 @@ class Sessions:
 
     def find_issuer(self, session: SessionState, call_ids: list[str]) -> TurnState | None:
         """The newest turn of the session that asked for any of these tool calls."""
-        for turn in sorted(session.turns.values(), key=lambda t: t.scope.turn_id, reverse=True):
-            if any(c in turn.open_tools or c in turn.ended_tools for c in call_ids):
-                return turn
-        if not session.exists or not call_ids:
-            return None
+        known = [
+            turn
+            for turn in session.turns.values()
+            if any(c in turn.open_tools or c in turn.ended_tools for c in call_ids)
+        ]
+        if session.exists and call_ids:
+            known += self._recorded_issuers(session, call_ids)
+        return max(known, key=lambda turn: turn.scope.turn_id, default=None)
+
+    def _recorded_issuers(self, session: SessionState, call_ids: list[str]) -> list[TurnState]:
         marks = ", ".join("?" * len(call_ids))
-        rows = self._store.sql(
+        rows = self._read(
             f"{TURN_COLUMNS} JOIN steps s ON s.turn_id = t.id WHERE s.session_id = ? "
             f"AND s.tool_call_id IN ({marks}) AND t.endpoint IS NOT NULL "
             "ORDER BY t.turn_index DESC LIMIT 1",
             (session.session_id, *call_ids),
         )
-        return self._add_turn(session, rows[0]) if rows else None
+        return [self._add_turn(session, row) for row in rows]
 
     def _add_turn(self, session: SessionState, row: tuple[str, ...]) -> TurnState:
         turn_id, turn_key, status, trace_id, task_id, busy, run_id, run_status = row
@@ -239,7 +259,7 @@ class Sessions:
         state = "waiting" if run_status == "waiting_tool" else "running"
         turn = TurnState(scope, turn_key, state if status == "running" else "ended")
         turn.busy_ms = int(busy or 0)
-        for step in self._store.sql(
+        for step in self._read(
             "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
             "started_at, status "
             "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' ORDER BY started_at",
@@ -253,7 +273,7 @@ class Sessions:
 
     def _last_elements(self, column: str, value: str) -> list[bytes]:
         """The element hashes of the last request of a turn or session."""
-        rows = self._store.sql(
+        rows = self._read(
             f"SELECT input_payload FROM steps WHERE {column} = ? AND step_type = 'llm_call' "
             "AND input_payload IS NOT NULL ORDER BY started_at DESC LIMIT 1",
             (value,),
@@ -262,19 +282,20 @@ class Sessions:
             return (
                 [bytes.fromhex(p) for p in payloads.parts(self._store, rows[0][0])] if rows else []
             )
-        except LookupError:
+        except UNREADABLE:
             return []
 
     def _last_history(self, session_id: str) -> History | None:
         hashes = self._last_elements("session_id", session_id)
         if not hashes:
             return None
-        system: set[bytes] = set()
         leading = [digest.hex() for digest in hashes[:8]]
-        for key, element in payloads.load_many(self._store, leading).items():
-            if _holds_prompt(element):
-                system.add(bytes.fromhex(key))
-        return History(len(hashes), fold(hashes), frozenset(system))
+        try:
+            loaded = payloads.load_many(self._store, leading)
+        except UNREADABLE:
+            return None
+        prompts = [bytes.fromhex(key) for key, element in loaded.items() if _holds_prompt(element)]
+        return History(len(hashes), fold(hashes), frozenset(prompts))
 
 
 def _holds_prompt(element: bytes) -> bool:

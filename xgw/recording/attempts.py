@@ -147,7 +147,7 @@ def _close_request(tx: Transaction, attempt: AttemptFacts, end: AttemptEnd) -> N
     tx.update(
         "request_logs",
         {
-            "status_code": end.http_status,
+            "status_code": end.wire_status,
             "response_headers": end.response_headers,
             "response_body": end.body,
             "frames": end.frames,

@@ -111,7 +111,11 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended; `output` is the assembled answer's payload, `body` the raw bytes'."""
+    """How an attempt ended; `output` is the assembled answer's payload, `body` the raw bytes'.
+
+    `http_status` is what the answer counts as, `wire_status` what its status line said: a 200 whose
+    body is an error has both.
+    """
 
     status: str
     ended_at: datetime.datetime
@@ -119,6 +123,7 @@ class AttemptEnd:
     error_type: str | None = None
     error_message: str | None = None
     http_status: int | None = None
+    wire_status: int | None = None
     model: str | None = None
     finish_reason: str | None = None
     finish_reason_raw: str | None = None

@@ -11,9 +11,17 @@ from typing import Any
 
 import peewee
 
-from xgw import clock
-from xgw.recording import attempts, client_tools, owner, turns
-from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts, Scope, ToolEnd, TurnEnd
+from xgw import clock, ids
+from xgw.recording import attempts, client_tools, messages, owner, turns
+from xgw.recording.facts import (
+    AttemptEnd,
+    AttemptFacts,
+    MessageFacts,
+    RequestFacts,
+    Scope,
+    ToolEnd,
+    TurnEnd,
+)
 from xgw.store.database import Store
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
@@ -160,6 +168,11 @@ def _end_call(
         answered=partial is not None,
     )
     attempts.end_attempt(tx, scope, facts, end)
+    if partial:
+        said = MessageFacts(
+            ids.mint("msg"), "message", "assistant", partial, metadata={"partial": True}
+        )
+        messages.add_messages(tx, scope, [said], ended_at, step_id)
 
 
 def _last_sign_of_life(tx: Transaction, scope: Scope) -> datetime.datetime:

@@ -3,35 +3,42 @@
 A JSON request body is kept as a template: its text with each element of `messages` (or `input`)
 and the `tools` array replaced by references. The references of a list form a tree of nodes with
 sixteen entries each, so that a conversation that resends its history shares all but the last
-nodes: N turns cost O(N), not O(N²). A body is always rebuilt to the very same bytes.
-
-Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then hashes of 16 bytes),
-`parts` (the template, zlib over JSON: literal texts, `{"r": hash}`, `{"l": root, "s": separator}`,
-for short lists `{"n": hashes, "s": separator}`, and `{"e": hash}` for each element of a list that
-is spaced unevenly).
+nodes: N turns cost O(N), not O(N²). Long texts in elements and in other JSON bodies are replaced by
+references too, see `rows`. A body is always rebuilt to the very same bytes.
 """
 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from xgw.store.database import Store
 from xgw.store.pins import Pins
-from xgw.store.templates import take_apart
+from xgw.store.rows import (
+    PayloadRow,
+    digest,
+    entries,
+    named,
+    node_digest,
+    opened,
+    put,
+    put_literal,
+    references,
+    row_of,
+    spelled_out,
+    template_row,
+)
+from xgw.store.templates import LONG, take_apart
+
+__all__ = ["PayloadRow", "Shelf", "Stored", "fold", "load", "load_many", "parts", "sizes"]
 
 FAN_OUT = 16
-SMALL = 200
 KNOWN_LIMIT = 32768
 BATCH = 400
-
-PayloadRow = tuple[str, int, str, bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -85,7 +92,7 @@ class Shelf:
         needed = {stored.hash for stored in in_hands}
         for stored in in_hands:
             for key, _, codec, content in stored.rows:
-                needed.update((key, *references(codec, content)))
+                needed.update((key, *named(codec, content)))
         return needed
 
     def end_sweep(self) -> None:
@@ -93,8 +100,12 @@ class Shelf:
         self.pins.end()
 
     def whole(self, content: bytes) -> Stored:
-        """A body kept as it is."""
+        """Any body; if it is JSON, its long texts are kept by themselves."""
         return self._hand_out(self._whole, content)
+
+    def text(self, text: str) -> Stored:
+        """A body that is nothing but this text; kept once with the bodies that have it inside."""
+        return self._hand_out(self._text, text.encode("utf-8", "replace"))
 
     def request(self, body: bytes) -> Stored:
         """A JSON request body; anything else is kept whole."""
@@ -108,9 +119,17 @@ class Shelf:
                 return stored
 
     def _whole(self, content: bytes) -> Stored:
-        key = _hash(content).hex()
-        rows = () if self.knows(key) else (_row(key, content),)
-        return Stored(key, len(content), rows)
+        rows: list[PayloadRow] = []
+        return Stored(self._add(rows, content), len(content), tuple(rows))
+
+    def _text(self, content: bytes) -> Stored:
+        key = digest(content).hex()
+        if len(content) < LONG or self.knows(key):
+            return self._whole(content)
+        rows: list[PayloadRow] = []
+        literal = put_literal(rows, orjson.dumps(content.decode()), self.knows)
+        rows.append(template_row(key, len(content), [{"t": literal}]))
+        return Stored(key, len(content), tuple(rows))
 
     def _request(self, body: bytes) -> Stored:
         template = take_apart(body)
@@ -119,15 +138,15 @@ class Shelf:
         return self._templated(body, *template)
 
     def _templated(self, body: bytes, segments: list[Any], elements: list[bytes]) -> Stored:
-        key = _hash(body).hex()
-        hashes = tuple(_hash(element) for element in elements)
+        key = digest(body).hex()
+        hashes = tuple(digest(element) for element in elements)
         if self.knows(key):
             return Stored(key, len(body), (), hashes)
         rows: list[PayloadRow] = []
         written: list[Any] = []
         for segment in segments:
             if isinstance(segment, bytes):
-                written.append({"r": self._add(rows, segment)})
+                written.append({"r": self._add_as_it_is(rows, segment)})
             elif isinstance(segment, int):
                 written.append({"e": self._add(rows, elements[segment])})
             elif isinstance(segment, dict) and len(elements) <= FAN_OUT:
@@ -138,27 +157,32 @@ class Shelf:
                 written.append({"l": root, "s": segment["s"]})
             else:
                 written.append(segment)
-        text = orjson.dumps(written)
-        rows.append((key, len(body), "parts", zlib.compress(text, 1)))
+        rows.append(template_row(key, len(body), written))
         return Stored(key, len(body), tuple(rows), hashes)
 
     def _add(self, rows: list[PayloadRow], content: bytes) -> str:
-        key = _hash(content).hex()
+        key = digest(content).hex()
         if not self.knows(key):
-            rows.append(_row(key, content))
+            put(rows, key, content, self.knows)
+        return key
+
+    def _add_as_it_is(self, rows: list[PayloadRow], content: bytes) -> str:
+        key = digest(content).hex()
+        if not self.knows(key):
+            rows.append(row_of(key, content))
         return key
 
     def _add_list(
         self, rows: list[PayloadRow], hashes: Sequence[bytes], elements: Sequence[bytes]
     ) -> str:
         """Rows of a tree over `hashes`; elements under a node that is known are known too."""
-        level, entries = 0, list(hashes)
+        level, below = 0, list(hashes)
         while True:
-            nodes = [entries[at : at + FAN_OUT] for at in range(0, len(entries), FAN_OUT)] or [[]]
+            nodes = [below[at : at + FAN_OUT] for at in range(0, len(below), FAN_OUT)] or [[]]
             above = []
             for position, node in enumerate(nodes):
                 content = bytes([level]) + b"".join(node)
-                key = _node_hash(content)
+                key = node_digest(content)
                 above.append(key)
                 if self.knows(key.hex()):
                     continue
@@ -168,12 +192,12 @@ class Shelf:
                         self._add(rows, element)
             if len(above) == 1:
                 return above[0].hex()
-            level, entries = level + 1, above
+            level, below = level + 1, above
 
 
 def fold(hashes: Sequence[bytes]) -> bytes:
     """One hash over a list of element hashes: equal folds are equal histories."""
-    return _hash(b"".join(hashes))
+    return digest(b"".join(hashes))
 
 
 def load(store: Store, key: str) -> bytes:
@@ -207,13 +231,6 @@ def parts(store: Store, key: str) -> list[str]:
     return found
 
 
-def references(codec: str, data: bytes) -> list[str]:
-    """The hashes that a row refers to, from its codec and data as they are stored."""
-    if codec not in ("parts", "list"):
-        return []
-    return _references(codec, zlib.decompress(data) if codec == "parts" else data)
-
-
 def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
     """Size in bytes by hash, of those that the store has."""
     wanted = list(dict.fromkeys(keys))
@@ -235,10 +252,7 @@ def _fetch(store: Store, keys: Sequence[str]) -> dict[str, tuple[str, bytes]]:
         marks = ", ".join("?" * len(batch))
         rows = store.sql(f"SELECT hash, codec, data FROM payloads WHERE hash IN ({marks})", batch)
         for key, codec, content in rows:
-            found[key] = (
-                codec,
-                zlib.decompress(content) if codec in ("zlib", "parts") else content,
-            )
+            found[key] = (codec, opened(codec, content))
     missing = [key for key in keys if key not in found]
     if missing:
         raise LookupError(f"payload {missing[0]} is not in the store")
@@ -249,29 +263,16 @@ def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
     """Add everything that templates and list nodes refer to, level by level."""
     level = list(rows)
     while level:
-        below = {key for parent in level for key in _references(*rows[parent])}
+        below = {key for parent in level for key in references(*rows[parent])}
         level = [key for key in below if key not in rows]
         rows.update(_fetch(store, level))
-
-
-def _references(codec: str, content: bytes) -> list[str]:
-    if codec == "parts":
-        named = [s for s in orjson.loads(content) if isinstance(s, dict)]
-        lists = [key for segment in named for key in segment.get("n", ())]
-        single = [segment[mark] for segment in named for mark in "rel" if mark in segment]
-        return lists + single
-    return _entries(content) if codec == "list" else []
-
-
-def _entries(node: bytes) -> list[str]:
-    return [node[at : at + 16].hex() for at in range(1, len(node), 16)]
 
 
 def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:
     node = rows[root][1]
     if node[0] == 0:
-        return _entries(node)
-    return [leaf for entry in _entries(node) for leaf in _leaves(rows, entry)]
+        return entries(node)
+    return [leaf for entry in entries(node) for leaf in _leaves(rows, entry)]
 
 
 def _listed(rows: dict[str, tuple[str, bytes]], segment: dict[str, Any]) -> list[str]:
@@ -290,25 +291,9 @@ def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
         if isinstance(segment, str):
             built.append(segment.encode())
         elif "s" not in segment:
-            built.append(_build(rows, segment.get("r") or segment["e"]))
+            (reference,) = segment.values()
+            built.append(spelled_out(segment, _build(rows, reference)))
         else:
             parts = (_build(rows, key) for key in _listed(rows, segment))
             built.append(segment["s"].encode().join(parts))
     return b"".join(built)
-
-
-def _hash(content: bytes) -> bytes:
-    return blake2b(content, digest_size=16).digest()
-
-
-def _node_hash(content: bytes) -> bytes:
-    """Of its own kind: no body, whatever its bytes, has the hash of a node."""
-    return blake2b(content, digest_size=16, person=b"list").digest()
-
-
-def _row(key: str, content: bytes) -> PayloadRow:
-    if len(content) >= SMALL:
-        packed = zlib.compress(content, 1)
-        if len(packed) < len(content):
-            return (key, len(content), "zlib", packed)
-    return (key, len(content), "raw", content)

@@ -1,7 +1,8 @@
-"""Taking a JSON request body apart: the list of its messages, each element, and what is around."""
+"""Taking JSON bodies apart: a request's list of messages and its elements, the long texts of all."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,14 @@ import msgspec
 
 WORTH_IT = 200
 """Bytes from which a part of the text is kept by itself."""
+
+LONG = 512
+"""Length from which a text is kept by itself."""
+
+MOST_TEXTS = 64
+
+# It matches without the closing quote too, so that each byte is looked at once.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -41,6 +50,28 @@ def take_apart(body: bytes) -> tuple[list[Any], list[bytes]] | None:
         for number, gap in enumerate(gaps, 1):
             listed += [gap.decode(), number]
     return [*_without(head, tools), *listed, *_without(tail, tools)], elements
+
+
+def take_out_texts(content: bytes) -> list[str | bytes] | None:
+    """What is around long string literals, and these as bytes, in turn.
+
+    None where there are none, or very many, or the content is no JSON object or array.
+    """
+    if len(content) < LONG or content[:1] not in (b"{", b"["):
+        return None
+    spans = (found.span() for found in _STRING.finditer(content))
+    long = [(start, end) for start, end in spans if end - start >= LONG]
+    if not 0 < len(long) <= MOST_TEXTS:
+        return None
+    segments: list[str | bytes] = []
+    done = 0
+    try:
+        for start, end in long:
+            segments += [content[done:start].decode(), content[start:end]]
+            done = end
+        return [*segments, content[done:].decode()]
+    except UnicodeDecodeError:
+        return None
 
 
 def _without(text: bytes, part: bytes) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from xgw.store.database import Store
-from xgw.store.payloads import references
+from xgw.store.rows import named
 
 ROWS = 2000
 BODIES = 200
@@ -79,7 +79,7 @@ class Marks:
                 self.mark(_named_in(orjson.loads(parts)))
         for start, end in self._ranges("temp.marked", "id", BODIES):
             for codec, data in self._rows(BODIES_MARKED, start, end):
-                self.mark(references(codec, data))
+                self.mark(named(codec, data))
 
     def unmarked(self) -> Iterator[list[str]]:
         """Payloads without a mark, in lists that may be empty."""

@@ -1,0 +1,144 @@
+"""Rows of payloads: how a body is written in them, and what a row refers to.
+
+A JSON body with long texts in it is written as a template: what is around its string literals, and
+a reference to each long one, which is a row of its own. So a text costs its size once, however many
+bodies, messages and events tell of it.
+
+Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then hashes of 16 bytes),
+`parts` (the template, JSON as it is or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}`
+for the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in
+requests `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one,
+`{"e": hash}` for each element of a list that is spaced unevenly).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from xgw.store.templates import LONG, take_out_texts
+
+PACKED_FROM = 200
+"""Bytes from which it pays to compress."""
+
+TEMPLATE_PACKED_FROM = 300
+
+PayloadRow = tuple[str, int, str, bytes]
+Segment = str | dict[str, Any]
+
+_NAMED = re.compile(rb'"payload\\?":\\?"([0-9a-f]{32})')
+
+
+def digest(content: bytes) -> bytes:
+    """The hash of a body: BLAKE2b, 16 bytes."""
+    return blake2b(content, digest_size=16).digest()
+
+
+def node_digest(content: bytes) -> bytes:
+    """Of its own kind: no body, whatever its bytes, has the hash of a node."""
+    return blake2b(content, digest_size=16, person=b"list").digest()
+
+
+def is_long(text: str | None) -> bool:
+    """Whether a text is worth a row of its own."""
+    return text is not None and len(text) >= LONG
+
+
+def row_of(key: str, content: bytes) -> PayloadRow:
+    """A body as it is."""
+    if len(content) >= PACKED_FROM:
+        packed = zlib.compress(content, 1)
+        if len(packed) < len(content):
+            return (key, len(content), "zlib", packed)
+    return (key, len(content), "raw", content)
+
+
+def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
+    """A body of `size` bytes that is put together from segments."""
+    text = orjson.dumps(list(segments))
+    if len(text) >= TEMPLATE_PACKED_FROM:
+        text = min(text, zlib.compress(text, 1), key=len)
+    return (key, size, "parts", text)
+
+
+def put(rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str], bool]) -> None:
+    """Add the rows of a body, and of those of its long texts that `knows` does not know."""
+    segments = take_out_texts(content)
+    if segments is None:
+        rows.append(row_of(key, content))
+        return
+    written: list[Segment] = []
+    for segment in segments:
+        if isinstance(segment, bytes):
+            mark, literal = _spelled(segment)
+            segment = {mark: put_literal(rows, literal, knows)}
+        written.append(segment)
+    rows.append(template_row(key, len(content), written))
+
+
+def put_literal(rows: list[PayloadRow], literal: bytes, knows: Callable[[str], bool]) -> str:
+    """Add the row of a string literal, unless it is known; returns its hash."""
+    key = digest(literal).hex()
+    if not knows(key):
+        rows.append(row_of(key, literal))
+    return key
+
+
+def opened(codec: str, content: bytes) -> bytes:
+    """What a row holds, uncompressed."""
+    if codec == "zlib" or (codec == "parts" and content[:1] != b"["):
+        return zlib.decompress(content)
+    return content
+
+
+def references(codec: str, content: bytes) -> list[str]:
+    """The hashes that a row needs to be put together, from its opened content."""
+    if codec == "parts":
+        named = [s for s in orjson.loads(content) if isinstance(s, dict)]
+        lists = [key for segment in named for key in segment.get("n", ())]
+        return lists + [segment[mark] for segment in named for mark in "retal" if mark in segment]
+    return entries(content) if codec == "list" else []
+
+
+def named(codec: str, data: bytes) -> list[str]:
+    """Every hash that a stored row may lead to: its references, and what its text names."""
+    if codec not in ("parts", "list"):
+        return []
+    content = opened(codec, data)
+    if codec == "list":
+        return entries(content)
+    return references(codec, content) + [key.decode() for key in _NAMED.findall(content)]
+
+
+def entries(node: bytes) -> list[str]:
+    """The hashes in a node of a list."""
+    return [node[at : at + 16].hex() for at in range(1, len(node), 16)]
+
+
+def spelled_out(segment: dict[str, Any], content: bytes) -> bytes:
+    """The bytes that a segment stands for, whose reference leads to `content`."""
+    if "t" in segment:
+        text: str = orjson.loads(content)
+        return text.encode()
+    if "a" in segment:
+        return json.dumps(orjson.loads(content)).encode()
+    return content
+
+
+def _spelled(literal: bytes) -> tuple[str, bytes]:
+    """A literal as clients in Python spell it is that of the plain text, marked `a`."""
+    if b"\\u" in literal:
+        try:
+            text = orjson.loads(literal)
+        except orjson.JSONDecodeError:
+            return "r", literal
+        if json.dumps(text).encode() == literal:
+            plain = orjson.dumps(text)
+            return ("r" if plain == literal else "a"), plain
+    return "r", literal

@@ -1,0 +1,265 @@
+"""The operations of the JSON API: what each takes and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xgw.queries import filters
+from xgw.web.api import fields
+from xgw.web.openapi.schemas import OBJECT, enum, of, ref
+
+Json = dict[str, Any]
+
+ERROR_TEXTS = {
+    "400": "it cannot be understood: bad JSON, a cursor of another list",
+    "401": "no key, or one that opens nothing",
+    "404": "there is nothing here, or nothing for this key",
+    "405": "not this method",
+    "409": "the state does not allow it",
+    "413": "the body is too large",
+    "415": "the body is no JSON",
+    "422": "a value or field is not allowed; `param` names it",
+    "503": "too much at once, or the store cannot be written: `Retry-After`",
+}
+_ERROR_BODY = {"application/json": {"schema": ref("Error")}}
+RESPONSES: Json = {
+    f"Error{status}": {"description": text, "content": _ERROR_BODY}
+    for status, text in ERROR_TEXTS.items()
+} | {"Error": {"description": "any other refusal", "content": _ERROR_BODY}}
+
+TIME_PATTERN = (
+    r"^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"
+    r"([Tt]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)?)?$"
+)
+_TIME = {"type": "string", "pattern": TIME_PATTERN}
+_TEXT = {"type": "string", "minLength": 1}
+_FLAG = {"type": "boolean"}
+FILTERS: dict[str, Json] = {
+    "session_key": ref("Identifier"),
+    "kind": enum("chat", "agent"),
+    "agent": _TEXT,
+    "model": _TEXT,
+    "task_id": ref("Identifier"),
+    "end_user_id": ref("Identifier"),
+    "has_error": _FLAG,
+    "running": _FLAG,
+    "since": _TIME,
+    "until": _TIME,
+    "session_id": ref("Identifier"),
+    "turn_id": _TEXT,
+    "status_code": {"type": "string", "pattern": r"^[1-5]([0-9][0-9]|xx)$"},
+    "provider": _TEXT,
+    "q": _TEXT,
+}
+STATUSES: dict[str, tuple[str, ...]] = {
+    "sessions": ("active", "archived", "closed"),
+    "turns": ("queued", "running", "success", "error", "cancelled"),
+    "requests": ("running", "success", "error"),
+}
+
+
+# -- parameters and bodies -------------------------------------------------------------------------
+
+
+def _query(name: str, schema: Json, text: str = "") -> Json:
+    told = {"description": text} if text else {}
+    return {"name": name, "in": "query", "schema": schema, **told}
+
+
+def _path(name: str, text: str) -> Json:
+    told = {"description": text, "required": True}
+    return {"name": name, "in": "path", "schema": {"type": "string"}, **told}
+
+
+EXPAND = _query("expand", enum("payloads"), "bodies instead of their hash and size")
+PAGE = [
+    _query("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
+    _query("cursor", _TEXT, "the `next_cursor` of the page before"),
+    _query("order", {**enum("desc", "asc"), "default": "desc"}),
+]
+AFTER = [
+    _query("after", {"type": "string", "pattern": "^[0-9]{1,18}$"}, "the `seq` to go on after"),
+    _query("types", _TEXT, "types of events, with commas between and `*` for any letters"),
+]
+
+
+def _filters(noun: str, *left_out: str) -> list[Json]:
+    """Those that may be given several times are arrays, of which any value fits."""
+    found = []
+    for name, kind in filters.NOUNS[noun].items():
+        if name in left_out:
+            continue
+        one = enum(*STATUSES[noun]) if name == "status" else FILTERS[name]
+        several = {"type": "array", "items": one, "minItems": 1}
+        found.append(_query(name, one if kind.single else several))
+    return found
+
+
+def _body(schema: Json, *, required: bool) -> Json:
+    return {
+        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
+    }
+
+
+def _line(most: int) -> Json:
+    return {
+        "type": ["string", "null"],
+        "minLength": 1,
+        "maxLength": most,
+        "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$",
+    }
+
+
+def _changeable() -> Json:
+    tokens = {"type": ["integer", "null"], "minimum": 1, "maximum": fields.MAX_TOKENS}
+    usd = {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": fields.MAX_USD}
+    budget = of({"tokens": tokens, "cost_usd": usd}, optional=("tokens", "cost_usd"))
+    return {
+        "title": _line(fields.MAX_TITLE),
+        "metadata": OBJECT,
+        "budget": {**budget, "type": ["object", "null"]},
+    }
+
+
+def _opening() -> Json:
+    identifier = {"anyOf": [ref("Identifier"), {"type": "null"}]}
+    own = {
+        "session_key": {"allOf": [identifier, {"not": {"const": "new"}}]},
+        "model": _line(fields.MAX_MODEL),
+        "end_user_id": identifier,
+        "task_id": identifier,
+    }
+    properties = {**own, **_changeable()}
+    return of(properties, optional=tuple(properties))
+
+
+def _changing() -> Json:
+    properties = {**_changeable(), "status": enum("active", "archived", "closed")}
+    return of(properties, optional=tuple(properties))
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+def _operation(
+    tag: str, summary: str, answers: Mapping[str, str | None], *codes: str, **more: Any
+) -> Json:
+    """`answers` are the schemas by status (None: no body), `codes` the refusals to be expected."""
+    responses: Json = {}
+    for status, schema in answers.items():
+        body = {"application/json": {"schema": ref(schema)}} if schema else None
+        told = {"content": body} if body else {}
+        responses[status] = {"description": summary, **told}
+    for code in ("400", "401", "422", *codes):
+        responses[code] = {"$ref": f"#/components/responses/Error{code}"}
+    responses["default"] = {"$ref": "#/components/responses/Error"}
+    return {"tags": [tag], "summary": summary, "responses": responses, **more}
+
+
+def _get(
+    tag: str, summary: str, schema: str, *parameters: Json, codes: tuple[str, ...] = ()
+) -> Json:
+    return {"get": _operation(tag, summary, {"200": schema}, *codes, parameters=list(parameters))}
+
+
+def _stream(summary: str, *codes: str) -> Json:
+    operation = _operation("events", summary, {"200": None}, "409", "503", *codes, parameters=AFTER)
+    media = {
+        "text/event-stream": {"schema": {"type": "string", "description": "`data` is an Event"}}
+    }
+    operation["responses"]["200"]["content"] = media
+    return {"get": operation}
+
+
+def _sessions() -> Json:
+    listed = _get("sessions", "sessions", "SessionList", *_filters("sessions"), *PAGE)
+    opened = _operation(
+        "sessions",
+        "a new session, or the one that has the key",
+        {"200": "Session", "201": "Session"},
+        *("413", "415", "503"),
+        **_body(_opening(), required=False),
+    )
+    return {**listed, "post": opened}
+
+
+def _session() -> Json:
+    changed = _operation(
+        "sessions",
+        "the session as it is now",
+        {"200": "Session"},
+        *("404", "413", "415", "503"),
+        **_body(_changing(), required=True),
+    )
+    deleted = _operation("sessions", "it is gone", {"204": None}, "404", "503")
+    return {
+        "parameters": [_SESSION],
+        **_get("sessions", "one session", "Session", codes=("404",)),
+        "patch": changed,
+        "delete": deleted,
+    }
+
+
+_SESSION = _path("session", "an id, or the session's key if there is no `/` in it")
+
+
+def _inside(noun: str, schema: str, *parameters: Json) -> Json:
+    listed = _get("sessions", f"{noun} of a session", schema, *parameters, codes=("404",))
+    return {"parameters": [_SESSION], **listed}
+
+
+def _one(tag: str, schema: str, text: str, *parameters: Json) -> Json:
+    shown = _get(tag, text, schema, *parameters, codes=("404",))
+    return {"parameters": [_path("id", "a minted id")], **shown}
+
+
+def _cancel() -> Json:
+    operation = _operation(
+        "turns",
+        "the turn, cancelled",
+        {"200": "Turn"},
+        *("404", "409", "413", "415", "503"),
+        **_body(of({}), required=False),
+    )
+    return {"parameters": [_path("id", "a minted id")], "post": operation}
+
+
+def _curl() -> Json:
+    operation = _operation("requests", "the request as a curl command", {"200": None}, "404")
+    operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    return {"parameters": [_path("id", "a minted id")], "get": operation}
+
+
+def paths() -> Json:
+    """Every path of the API with its operations."""
+    group = _query("group", {**enum("day", "model", "provider", "agent"), "default": "day"})
+    bounds = [_query("since", _TIME), _query("until", _TIME)]
+    turns = [*_filters("turns", "session_id"), *PAGE, EXPAND]
+    requests = [*_filters("requests", "session_id"), *PAGE, EXPAND]
+    all_requests = [*_filters("requests"), *PAGE, EXPAND]
+    health = _get("server", "whether all is well", "Health")
+    health["get"]["security"] = []
+    described = _operation("server", "this document", {"200": None})
+    described["responses"]["200"]["content"] = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "/sessions": _sessions(),
+        "/sessions/{session}": _session(),
+        "/sessions/{session}/messages": _inside("messages", "MessageList", *PAGE),
+        "/sessions/{session}/turns": _inside("turns", "TurnList", *turns),
+        "/sessions/{session}/steps": _inside("steps", "StepList", *PAGE, EXPAND),
+        "/sessions/{session}/requests": _inside("requests", "RequestList", *requests),
+        "/sessions/{session}/events": {"parameters": [_SESSION], **_stream("its events", "404")},
+        "/turns": _get("turns", "turns", "TurnList", *_filters("turns"), *PAGE, EXPAND),
+        "/turns/{id}": _one("turns", "Turn", "one turn with its runs and steps", EXPAND),
+        "/turns/{id}/cancel": _cancel(),
+        "/runs/{id}": _one("turns", "Run", "one run with its steps", EXPAND),
+        "/steps/{id}": _one("turns", "Step", "one step with its bodies", EXPAND),
+        "/requests": _get("requests", "requests", "RequestList", *all_requests),
+        "/requests/{id}": _one("requests", "Request", "one request", EXPAND),
+        "/requests/{id}/curl": _curl(),
+        "/events": _stream("events as they happen"),
+        "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
+        "/health": health,
+        "/openapi.json": {"get": described},
+    }

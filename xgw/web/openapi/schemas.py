@@ -1,0 +1,344 @@
+"""The nouns as JSON Schemas: their columns as the store has them, and what JSON makes of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import peewee
+
+from xgw import errors, ids
+from xgw.events import TYPES
+from xgw.recording.lifecycle import MOVES, STATUS_OF_CAUSE
+from xgw.store import models
+from xgw.store.fields import JsonField, TimeField
+from xgw.web.serialize import SESSION_TOTALS
+
+Json = dict[str, Any]
+
+ANY: Json = {}
+COUNT: Json = {"type": ["integer", "null"], "minimum": 0}
+TIME: Json = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"}
+OBJECT: Json = {"type": ["object", "null"]}
+ARRAY: Json = {"type": ["array", "null"]}
+
+
+def ref(name: str) -> Json:
+    """A reference to a component."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def enum(*values: str | None) -> Json:
+    """One of a few texts; None is null."""
+    return {"enum": list(values)}
+
+
+def of(properties: Json, *, optional: tuple[str, ...] = ()) -> Json:
+    """An object that has these properties and no other."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def statuses(noun: str) -> tuple[str, ...]:
+    """Every status that the noun can have."""
+    moves = MOVES[noun]
+    return tuple(dict.fromkeys((*moves, *sorted(new for news in moves.values() for new in news))))
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def columns(model: type[models.Table], *left_out: str, **differing: Json) -> Json:
+    """The properties that a row's columns become."""
+    found = {}
+    for field in model._meta.sorted_fields:
+        name = field.column_name
+        if name not in left_out:
+            found[name] = differing.get(name) or _of_field(field)
+    return found
+
+
+def _of_field(field: peewee.Field) -> Json:
+    if isinstance(field, JsonField):
+        return ANY
+    if isinstance(field, TimeField):
+        return {**TIME, "type": ["string", "null"]} if field.null else TIME
+    kind = "string"
+    if isinstance(field, peewee.IntegerField | peewee.BigIntegerField):
+        kind = "integer"
+    elif isinstance(field, peewee.DoubleField):
+        kind = "number"
+    return {"type": [kind, "null"] if field.null else kind}
+
+
+_KIND = enum("chat", "agent")
+_MODE = enum("chat", "task", None)
+_USAGE_SOURCE = enum("provider", "estimated", "partial", None)
+_SOURCE = enum("metadata", "header", "url", "client", "managed", "api", "import")
+_ERROR_TYPE = enum(*errors.ERROR_TYPES, None)
+_ENDED_BY = enum(*STATUS_OF_CAUSE, None)
+_ERROR = {"anyOf": [ref("Fault"), {"type": "null"}]}
+_PAYLOAD = ref("PayloadOrBody")
+
+
+def _session() -> Json:
+    shown = columns(
+        models.Session,
+        *SESSION_TOTALS,
+        "context_tokens",
+        kind=_KIND,
+        mode=_MODE,
+        status=enum("active", "archived", "closed"),
+        source=_SOURCE,
+        metadata=OBJECT,
+        artifacts=ARRAY,
+        budget=of({"tokens": ref("Limit"), "cost_usd": ref("Limit")}),
+        usage_source=_USAGE_SOURCE,
+    )
+    money = {"type": ["number", "null"], "minimum": 0}
+    usage = {name: money if name == "cost_usd" else COUNT for name in SESSION_TOTALS}
+    context = {"window": COUNT, "used": COUNT, "remaining": COUNT}
+    percent = {"type": ["number", "null"], "minimum": 0}
+    added = {
+        "object": {"const": "session"},
+        "usage": of(usage),
+        "context": of({**context, "percent": percent, "source": _USAGE_SOURCE}),
+        "tools": {"type": "array", "items": ref("Tool")},
+    }
+    return of({**shown, **added}, optional=("tools",))
+
+
+def _turn() -> Json:
+    shown = columns(
+        models.Turn,
+        status=enum(*statuses("turn")),
+        ended_by=_ENDED_BY,
+        error_type=_ERROR_TYPE,
+        usage_source=_USAGE_SOURCE,
+        metadata=OBJECT,
+        input_payload=_PAYLOAD,
+        config_snapshot=_PAYLOAD,
+    )
+    added = {
+        "object": {"const": "turn"},
+        "error": _ERROR,
+        "completed_at": {**TIME, "type": ["string", "null"]},
+        "runs": {"type": "array", "items": ref("Run")},
+    }
+    return of({**shown, **added}, optional=("runs",))
+
+
+def _run() -> Json:
+    shown = columns(
+        models.Run,
+        status=enum(*statuses("run")),
+        kind=enum("first", "resume", "rerun"),
+        ended_by=enum(*STATUS_OF_CAUSE, "resumed", None),
+        error_type=_ERROR_TYPE,
+        metadata=OBJECT,
+    )
+    steps = {"type": "array", "items": ref("Step")}
+    added = {"object": {"const": "run"}, "error": _ERROR, "steps": steps}
+    return of({**shown, **added}, optional=("steps",))
+
+
+def _step() -> Json:
+    kinds = ("llm_call", "tool_call", "retrieval", "planner", "memory_write", "handoff")
+    shown = columns(
+        models.Step,
+        step_type=enum(*kinds),
+        attempt_reason=enum("initial", "retry", "fallback", None),
+        history=enum("appended", "rewritten", None),
+        status=enum(*statuses("step")),
+        error_type=_ERROR_TYPE,
+        usage_source=_USAGE_SOURCE,
+        tool_calls=ARRAY,
+        metadata=OBJECT,
+        input_payload=_PAYLOAD,
+        output_payload=_PAYLOAD,
+    )
+    changes = {"anyOf": [ref("Changes"), {"type": "null"}]}
+    added = {"object": {"const": "step"}, "error": _ERROR, "changes": changes}
+    return of({**shown, **added}, optional=("changes",))
+
+
+def _message() -> Json:
+    shown = columns(
+        models.Message,
+        kind=enum("message", "tool_call", "tool_result", "status", "error"),
+        role=enum("system", "user", "assistant", "tool", None),
+        metadata=OBJECT,
+    )
+    return of({**shown, "object": {"const": "message"}})
+
+
+def _request() -> Json:
+    headers = {"type": ["array", "null"], "items": {"type": "array", "items": {"type": "string"}}}
+    flag = {"type": ["boolean", "null"]}
+    shown = columns(
+        models.RequestLog,
+        stream=flag,
+        truncated=flag,
+        error_type=_ERROR_TYPE,
+        request_headers=headers,
+        response_headers=headers,
+        client=OBJECT,
+        metadata=OBJECT,
+        frames=ARRAY,
+        request_payload=_PAYLOAD,
+        response_body=_PAYLOAD,
+    )
+    return of({**shown, "object": {"const": "request"}, "error": _ERROR}, optional=("frames",))
+
+
+# -- the rest --------------------------------------------------------------------------------------
+
+
+def _refusal() -> Json:
+    text = {"type": ["string", "null"]}
+    fields = {"message": {"type": "string"}, "type": {"type": "string"}, "param": text, "code": ANY}
+    inner = {"type": "object", "properties": fields, "required": list(fields)}
+    return of({"error": inner})
+
+
+def _changes() -> Json:
+    place = {"type": "integer", "minimum": 0}
+    places = {"type": "array", "items": place}
+    pair = of({"previous_index": place, "index": place})
+    return of(
+        {
+            "previous_step_id": {"type": "string"},
+            "common_prefix": place,
+            "added": places,
+            "changed": {"type": "array", "items": pair},
+            "dropped": places,
+        }
+    )
+
+
+def _envelope() -> Json:
+    text = {"type": ["string", "null"]}
+    return of(
+        {
+            "seq": {"type": ["integer", "null"], "description": "the cursor; null on live frames"},
+            "type": enum(*TYPES, "stream.lagged"),
+            "at": TIME,
+            **dict.fromkeys(("session_id", "turn_id", "run_id", "step_id"), text),
+            "payload": {"type": "object"},
+        }
+    )
+
+
+def _stats() -> Json:
+    numbers: Json = {
+        name: {"type": ["integer", "null"]}
+        for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+    }
+    counts: Json = {name: {"type": "integer"} for name in ("requests", "errors", "unpriced")}
+    sums = {**counts, **numbers, "cost_usd": {"type": ["number", "null"]}}
+    groups = ("day", "model", "provider", "agent")
+    keys = {name: {"type": ["string", "null"]} for name in groups}
+    latency = {"type": ["object", "null"], "additionalProperties": {"type": "number"}}
+    row = of({**keys, **sums, "latency_ms": latency}, optional=groups)
+    return of(
+        {
+            "object": {"const": "stats"},
+            "group": enum(*groups),
+            "totals": of(sums),
+            "data": {"type": "array", "items": row},
+        }
+    )
+
+
+def _health() -> Json:
+    """Whoever may not see everything is told the status alone."""
+    told = {
+        "reasons": {"type": "array", "items": {"type": "string"}},
+        "version": {"type": "string"},
+        "store": {"type": "object"},
+        "writer": {"type": "object"},
+        "threads": {"type": "integer"},
+        "calls": {"type": "integer"},
+        "watchers": {"type": "integer"},
+        "providers": {"type": "array", "items": {"type": "object"}},
+    }
+    status = {"object": {"const": "health"}, "status": enum("ok", "degraded")}
+    return of({**status, **told}, optional=tuple(told))
+
+
+def _list_of(name: str) -> Json:
+    return of(
+        {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": ref(name)},
+            "has_more": {"type": "boolean"},
+            "next_cursor": {"type": ["string", "null"]},
+        }
+    )
+
+
+@functools.cache
+def printable() -> str:
+    """The pattern of identifiers: any script, no control or other invisible characters."""
+    spans = "".join(f"{_literal(first)}-{_literal(last)}" for first, last in _printable_spans())
+    return f"^[{spans}]+$"
+
+
+def _printable_spans() -> Iterator[tuple[int, int]]:
+    first: int | None = None
+    for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # the others have no characters
+        if ids.is_printable(chr(code)):
+            first = code if first is None else first
+        elif first is not None:
+            yield first, code - 1
+            first = None
+
+
+def _literal(code: int) -> str:
+    character = chr(code)
+    return f"\\{character}" if character in "\\]^-[" else character
+
+
+def components() -> Json:
+    """All schemas by name."""
+    nouns = {
+        "Session": _session(),
+        "Turn": _turn(),
+        "Run": _run(),
+        "Step": _step(),
+        "Message": _message(),
+        "Request": _request(),
+    }
+    listed = ("Session", "Turn", "Step", "Message", "Request")
+    number = {"type": ["number", "null"]}
+    return {
+        **nouns,
+        **{f"{name}List": _list_of(name) for name in listed},
+        "Error": _refusal(),
+        "Fault": of(
+            {"type": {"type": ["string", "null"]}, "message": {"type": ["string", "null"]}}
+        ),
+        "Identifier": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": ids.MAX_IDENTIFIER_LENGTH,
+            "pattern": printable(),
+            "description": "any printable text; compared in Unicode NFC",
+        },
+        "Limit": of({"limit": number, "used": number, "remaining": number}),
+        "Tool": of({"name": ANY, "description": ANY, "parameters": ANY, "approval": ANY}),
+        "Payload": of({"hash": {"type": "string"}, "size": {"type": ["integer", "null"]}}),
+        "PayloadOrBody": {
+            "description": "null, hash and size, or with `expand=payloads` the body itself",
+            "anyOf": [{"type": "null"}, ref("Payload"), ANY],
+        },
+        "Changes": _changes(),
+        "Event": _envelope(),
+        "Stats": _stats(),
+        "Health": _health(),
+    }
