@@ -35,6 +35,9 @@ _TOKEN = re.compile(
     r"|(?<![0-9A-Za-z])\d{12}(?![0-9A-Za-z])"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{6}"
 )
+_LONG_TEXT = re.compile(r'(?:\A\x1f|\\u001f|\{"payload":")([0-9a-f]{32})')
+"""How rows and events name the payloads of long texts."""
+
 _SERIAL_LENGTH, _TIME_LENGTH = 12, 26
 
 Piece = str | int
@@ -174,6 +177,8 @@ class Template:
 
     def _find_bodies(self, store: Store, found: dict[str, list[Row]]) -> list[Body]:
         named = {row[c] for rows in found.values() for row in rows for c in PAYLOADS & row.keys()}
+        values = (value for rows in found.values() for row in rows for value in row.values())
+        named.update(key for v in values if isinstance(v, str) for key in _LONG_TEXT.findall(v))
         keys = sorted(key for key in named if key is not None)
         contents = payloads.load_many(store, keys)
         marks = ", ".join("?" * len(keys))

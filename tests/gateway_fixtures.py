@@ -19,10 +19,14 @@ from flask import Flask
 from scripted_model import Model, Row
 from servers import DEADLINE, eventually, in_process
 from xgw.config import Config, Loaded, Provider, Route
+from xgw.queries.texts import OF_MESSAGES, OF_TURNS, bring_back, bring_back_events
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
 from xgw.store.models import Event, Message, RequestLog, Run, Session, Step, Turn
 from xgw.web.app import Services, create_app
+
+COLUMNS_OF: dict[type[peewee.Model], tuple[str, ...]] = {Message: OF_MESSAGES, Turn: OF_TURNS}
+"""Whose long texts are brought back, as those who ask the server get them."""
 
 CHAT = "/v1/chat/completions"
 PROVIDER_KEY = "sk-provider-SECRET-0001"
@@ -168,7 +172,11 @@ class Records:
 
     def all(self, table: type[peewee.Model], *where: Any, by: Any = None) -> list[Row]:
         query = table.select().where(*where) if where else table.select()
-        return self.store.fetch(query.order_by(by if by is not None else table._meta.primary_key))
+        rows = self.store.fetch(query.order_by(by if by is not None else table._meta.primary_key))
+        bring_back(self.store, rows, COLUMNS_OF.get(table, ()))
+        if table is Event:
+            bring_back_events(self.store, [row["payload"] for row in rows])
+        return rows
 
     def turn(self, reply: Reply | Reading | str) -> Row:
         """The turn of an answer (or of a run's id)."""

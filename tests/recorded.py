@@ -13,6 +13,7 @@ from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.hub import Hub
 from xgw.queries import events
+from xgw.queries.texts import bring_back
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -65,11 +66,13 @@ class Recorded:
     # -- what is in the store ------------------------------------------------------------------
 
     def rows(self, table: str, where: str = "1", *params: Any) -> list[dict[str, Any]]:
-        """Rows as SQLite has them."""
+        """Rows as SQLite has them, and their long texts, which are payloads."""
         order = {"events": "seq", "sessions": "created_at"}.get(table, "rowid")
         names = [row[1] for row in self.store.sql(f"PRAGMA table_info({table})")]
         query = f"SELECT * FROM {table} WHERE {where} ORDER BY {order}"
-        return [dict(zip(names, row, strict=True)) for row in self.store.sql(query, params)]
+        found = [dict(zip(names, row, strict=True)) for row in self.store.sql(query, params)]
+        bring_back(self.store, found, ("content", "user_input", "final_output"))
+        return found
 
     def row(self, table: str, id: str) -> dict[str, Any]:
         """The row of an id."""
@@ -113,7 +116,7 @@ class Recorded:
             scope,
             request.started,
             "chat.completions",
-            "Hello",
+            options.pop("said", "Hello"),
             None,
             owner=options.pop("owner", self.recorder.owner),
         )

@@ -24,6 +24,7 @@ import orjson
 import pytest
 
 from servers import DEADLINE, Installation, ServerProcess, installed
+from xgw.queries.texts import bring_back
 from xgw.store import payloads
 from xgw.store.database import Store
 
@@ -95,6 +96,10 @@ class Model:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def answer(self, messages: list[dict[str, Any]]) -> Iterator[bytes]:
+        """What it says to this conversation, event by event."""
+        return events_of(int(messages[-1]["content"].rpartition(" ")[2]))
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -105,12 +110,11 @@ class Model:
         """Requests on one connection until the other end is gone: it is killed now and then."""
         with sock, contextlib.suppress(OSError), sock.makefile("rb") as reader:
             while body := _read_request(reader):
-                prompt = orjson.loads(body)["messages"][-1]["content"]
                 sock.sendall(
                     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
                     b"Transfer-Encoding: chunked\r\n\r\n"
                 )
-                for event in events_of(int(prompt.rpartition(" ")[2])):
+                for event in self.answer(orjson.loads(body)["messages"]):
                     sock.sendall(b"%x\r\n%b\r\n" % (len(event), event))
                     self._over.wait(PACE)
                 sock.sendall(b"0\r\n\r\n")
@@ -234,8 +238,8 @@ def check(path: Path, clients: list[Client]) -> None:
                 _check_whole(store, got)
             elif got.turn is not None:
                 _check_begun(store, got)
-    _check_sums(store)
-    _check_payloads(store)
+    check_sums(store)
+    check_payloads(store)
     store.close()
 
 
@@ -248,6 +252,7 @@ def _check_whole(store: Store, got: Got) -> None:
     text = "".join(script(got.number))
     assert got.text == text
     [(*turn, tokens)] = store.sql(TURN, (got.turn,))
+    turn[2] = _text(store, turn[2])
     assert turn == ["success", "finished", text, 1]
     assert tokens == len(script(got.number))
     [step] = store.sql(
@@ -259,7 +264,8 @@ def _check_whole(store: Store, got: Got) -> None:
     assert answer["choices"][0]["message"]["content"] == text
     query = "SELECT content FROM messages WHERE turn_id = ? AND role = 'assistant' AND step_id = ("
     query += "SELECT id FROM steps WHERE turn_id = ?)"
-    assert store.sql(query, (got.turn, got.turn)) == [(text,)]
+    [(content,)] = store.sql(query, (got.turn, got.turn))
+    assert _text(store, content) == text
     events = "SELECT type FROM events WHERE turn_id = ? ORDER BY seq"
     types = [type for (type,) in store.sql(events, (got.turn,))]
     assert (types[0], types[-1]) == ("turn.started", "turn.completed")
@@ -271,6 +277,7 @@ def _check_begun(store: Store, got: Got) -> None:
     [(status, ended_by, output, *_)] = store.sql(TURN, (got.turn,))
     text = "".join(script(got.number))
     assert text.startswith(got.text)
+    output = _text(store, output)
     if status == "success":
         assert output == text
     else:
@@ -278,7 +285,15 @@ def _check_begun(store: Store, got: Got) -> None:
         assert text.startswith(output or "")
 
 
-def _check_sums(store: Store) -> None:
+def _text(store: Store, column: str | None) -> str | None:
+    """What a column holds, or names: long texts are payloads."""
+    row: dict[str, str | None] = {"text": column}
+    bring_back(store, [row], ("text",))
+    return row["text"]
+
+
+def check_sums(store: Store) -> None:
+    """Indexes have no gaps, and totals are those of the rows."""
     query = "SELECT id, turn_count, message_count, output_tokens FROM sessions"
     for id, turn_count, message_count, tokens in store.sql(query):
         turns = store.sql(
@@ -291,7 +306,7 @@ def _check_sums(store: Store) -> None:
         assert store.sql(count, (id,)) == [(message_count, message_count - 1)]
 
 
-def _check_payloads(store: Store) -> None:
+def check_payloads(store: Store) -> None:
     """Nothing refers to a body that is not there."""
     places = {
         "turns": ("input_payload", "config_snapshot"),

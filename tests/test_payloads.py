@@ -123,7 +123,7 @@ class RandomBodies:
         chance = self._chance
         if chance.random() < 0.2:
             return chance.choice(ODD_TEXTS)
-        return " ".join(chance.choices(WORDS, k=chance.choice((1, 3, 60))))
+        return " ".join(chance.choices(WORDS, k=chance.choice((1, 3, 60, 200))))
 
     def _gap(self) -> str:
         return "".join(self._chance.choices(" \t\r\n", k=self._chance.randrange(4)))
@@ -193,6 +193,24 @@ def test_random_bodies_come_back_byte_for_byte(shelved: Shelved, seed: int) -> N
         b'{"messages": [' + b" ,\n".join([b'{"role": "user"}'] * 300) + b", 1]}",
         bytes(range(256)) * 20,
         b"\x00" + b"\x11" * 16,
+        b'{"messages": ["' + b"l" * 600 + b'"]}',
+        b'{"messages": [{"role": "user" , "content":  "' + b"l" * 600 + b'" }]}',
+        b'{"messages": [{"content": "' + b"\\u00e9" * 300 + b'"}]}',
+        b'{"messages": [{"content": "' + b"\\u00E9\\/" * 300 + b'"}]}',
+        b'{"messages": [{"content": "' + b"\\ud83d\\ude42" * 200 + b'"}]}',
+        b'{"messages": [{"content": "' + b"\\ud83d" * 200 + b'"}]}',
+        b'{"messages": [{"content": "' + b"\\u003c" * 200 + b'"}]}',
+        b'{"messages": [{"content": "' + b'\\"\\\\' * 300 + b'"}]}',
+        b'{"messages": [{"content": "' + "日本語".encode() * 100 + b'"}]}',
+        b'{"messages": [{"' + b"k" * 600 + b'": "' + b"k" * 600 + b'"}]}',
+        b'{"messages": [[' + b",".join(b'"%d%b"' % (n, b"p" * 600) for n in range(70)) + b"]]}",
+        b'{"choices": [{"message": {"content": "' + b"c" * 600 + b'"}}]}',
+        b'{"choices": "' + b"c" * 600,
+        b'{"choices": "' + b"c" * 600 + b"\\",
+        b'{"choices": "' + b'\\"' * 20_000,
+        b'{"choices": "' + b"c" * 600 + b'", "\xff": 1}',
+        b'{"choices": "' + b"\xff" * 600 + b'"}',
+        b'"' + b"c" * 600 + b'"',
     ],
 )
 def test_odd_bodies_come_back_byte_for_byte(shelved: Shelved, body: bytes) -> None:
@@ -201,6 +219,77 @@ def test_odd_bodies_come_back_byte_for_byte(shelved: Shelved, body: bytes) -> No
     assert again.rows == ()
     shelved.shelf.clear()
     assert shelved.rebuilt(body) == body
+
+
+def test_a_long_text_is_kept_once_whatever_is_around_it(shelved: Shelved) -> None:
+    text = " ".join(random.Random(1).choices(WORDS, k=500)) + '"\\\nü'
+    asked = {"messages": [{"role": "user", "content": text}]}
+    answered = {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": None}
+    bodies = [
+        orjson.dumps(asked),
+        json.dumps(asked).encode(),
+        json.dumps(answered, indent=2).encode(),
+        json.dumps(answered, ensure_ascii=False).encode(),
+    ]
+    for body in bodies:
+        assert shelved.rebuilt(body) == body
+    kept = shelved.keep(shelved.shelf.text(text))
+    assert payloads.load(shelved.store, kept.hash) == text.encode()
+    sizes = shelved.store.sql("SELECT length(data) FROM payloads ORDER BY 1 DESC")
+    assert sizes[0][0] > 4 * sizes[1][0]
+    assert shelved.shelf.text(text).rows == ()
+
+
+def _chunks(texts: list[str], spelled: Callable[[Any], str]) -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    last = {"choices": [], "usage": {"content": ""}}
+    return "".join(f"data: {spelled(c)}\n\n" for c in [*chunks, last, "[DONE]"]).encode()
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, _compact])
+def test_a_streamed_answer_is_kept_as_its_text_and_the_rest(
+    shelved: Shelved, spelled: Callable[[Any], str]
+) -> None:
+    chance = random.Random(3)
+    texts = ["", *chance.choices([*WORDS, *ODD_TEXTS, '"content":""', '"content": "'], k=600)]
+    body = _chunks(texts, spelled)
+    assert shelved.rebuilt(body) == body
+    text = shelved.keep(shelved.shelf.whole(orjson.dumps({"content": "".join(texts)})))
+    assert text.rows[0][2] == "parts"
+    assert len(text.rows) == 1  # the text is there
+    [(size,)] = shelved.store.sql("SELECT length(data) FROM payloads WHERE codec = 'stream'")
+    assert size < len(body) / 20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"data: " + b"x" * 900,
+        b'data: {"content":"' + b"x" * 900,
+        b'data: {"content":"' + b"x" * 900 + b'"}\r\n\r\n',
+        b'data: {"content":"' + b"x" * 900 + b'\\"}\n\n',
+        b'data: {"content":"' + b"\xff" * 900 + b'"}\n\n',
+        b'data: {"content":"' + b"x" * 900 + b'"}\n\ndata: {"content":"\ny',
+        b'data: {"content":"' + b"x" * 900 + b'","content":""content":""}',
+        b'data: {"content":"\\ud83d"}\n\ndata: {"content":"\\ude42' + b"x" * 900 + b'"}\n\n',
+        b': "content":""\n\n' + b'data: {"content":"' + b"x\n" * 900 + b'"}\n\n',
+    ],
+)
+def test_odd_streams_come_back_byte_for_byte(shelved: Shelved, body: bytes) -> None:
+    stored = shelved.keep(shelved.shelf.whole(body))
+    assert payloads.load(shelved.store, stored.hash) == body
+    assert shelved.shelf.whole(body).rows == ()
+
+
+@pytest.mark.parametrize("text", ["", "short", "{}", '{"a": "' + "b" * 600 + '"}', "\ud800" * 600])
+def test_a_text_comes_back(shelved: Shelved, text: str) -> None:
+    stored = shelved.keep(shelved.shelf.text(text))
+    assert payloads.load(shelved.store, stored.hash) == text.encode("utf-8", "replace")
+    assert stored.size == len(text.encode("utf-8", "replace"))
 
 
 def test_cut_and_spoilt_bodies_come_back_byte_for_byte(shelved: Shelved) -> None:

@@ -10,6 +10,8 @@ from xgw import clock
 
 TEXT_LIMIT = 4096
 SURELY_SHORT = TEXT_LIMIT // 4  # characters, whatever they are
+TEXTS = ("text", "user_input", "final_output", "output", "arguments")
+"""The payload fields that hold what was said, if anything; no other type of value stands there."""
 
 _TURN = (
     "`turn_id`, `session_id`, `task_id`, `turn_index`, `user_input`, `started_at`, `completed_at`"
@@ -110,10 +112,18 @@ def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
     return cut
 
 
+def cut_text(text: str) -> str:
+    """A text cut at 4 KiB."""
+    encoded = text.encode()
+    if len(encoded) <= TEXT_LIMIT:
+        return text
+    return encoded[:TEXT_LIMIT].decode(errors="ignore")
+
+
 def _cut(value: Any) -> Any:
     """The very same object where nothing had to go."""
     if isinstance(value, str):
-        return value if len(value) <= SURELY_SHORT else _cut_text(value)
+        return value if len(value) <= SURELY_SHORT else cut_text(value)
     if isinstance(value, dict):
         inner = {key: _cut(entry) for key, entry in value.items()}
         return value if all(inner[key] is entry for key, entry in value.items()) else inner
@@ -121,10 +131,3 @@ def _cut(value: Any) -> Any:
         entries = [_cut(entry) for entry in value]
         return value if all(a is b for a, b in zip(entries, value, strict=True)) else entries
     return value
-
-
-def _cut_text(text: str) -> str:
-    encoded = text.encode()
-    if len(encoded) <= TEXT_LIMIT:
-        return text
-    return encoded[:TEXT_LIMIT].decode(errors="ignore")

@@ -70,14 +70,9 @@ def _too_long() -> str:
     return f"an identifier must not be longer than {MAX_IDENTIFIER_LENGTH} characters"
 
 
-def is_printable(character: str) -> bool:
-    """Whether an identifier may hold this character."""
-    return unicodedata.category(character) not in _UNPRINTABLE or character in _JOINERS
-
-
 def _refuse_unprintable(identifier: str) -> None:
     for character in identifier:
-        if not is_printable(character):
+        if unicodedata.category(character) in _UNPRINTABLE and character not in _JOINERS:
             raise ValueError(
                 f"an identifier must be printable, but holds the character U+{ord(character):04X}"
             )

@@ -9,6 +9,7 @@ import peewee
 from peewee import fn
 
 from xgw.queries.pages import Row
+from xgw.queries.texts import bring_back
 from xgw.store.database import Store
 from xgw.store.models import Run, Session, Turn
 
@@ -27,7 +28,7 @@ def of_sessions(store: Store, rows: Iterable[Row]) -> Mapping[str, Overview]:
     if not sessions:
         return {}
     states = {row["id"]: row for row in store.fetch(_states(sessions))}
-    titles = {row["id"]: row["title"] for row in store.fetch(_first_inputs(sessions))}
+    titles = {row["id"]: row["title"] for row in _titles(store, sessions)}
     return {
         id: Overview(_state(row, states.get(id)), row["title"] or titles.get(id) or "")
         for id, row in sessions.items()
@@ -53,6 +54,12 @@ def _states(ids: Iterable[str]) -> peewee.ModelSelect[Session]:
         .join(Turn, on=(Turn.id == fn.COALESCE(Session.active_turn_id, newest)))
         .where(Session.id.in_(list(ids)))
     )
+
+
+def _titles(store: Store, ids: Iterable[str]) -> list[Row]:
+    rows = store.fetch(_first_inputs(ids))
+    bring_back(store, rows, ("title",))
+    return rows
 
 
 def _first_inputs(ids: Iterable[str]) -> peewee.ModelSelect[Session]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xgw.errors import WorkError
-from xgw.queries import events, lookup
+from xgw.queries import events, lookup, texts
 from xgw.queries.conditions import start_of
 from xgw.queries.pages import Row
 from xgw.store.database import Store
@@ -54,6 +54,9 @@ def get(store: Store, ref: str) -> Found:
     found = found or _event(store, ref)
     if found is None:
         raise WorkError(f"there is nothing that {ref!r} names in {store.path}")
+    columns = {"message": texts.OF_MESSAGES, "turn": texts.OF_TURNS}.get(found.kind)
+    if columns is not None:
+        texts.bring_back(store, [found.row], columns)
     return found
 
 

@@ -203,7 +203,7 @@ def _shelved(value: Any, shelf: Shelf, bodies: list[Stored]) -> Any:
     if isinstance(value, str):
         if len(value) < LARGE_PART:
             return value
-        stored = shelf.whole(value.encode("utf-8", "replace"))
+        stored = shelf.text(value)
         bodies.append(stored)
         return {"payload": stored.hash, "size": stored.size}
     if isinstance(value, list):

@@ -132,7 +132,7 @@ class Placement:
         turn.ended_tools[call_id] = tool
         tokens = self._count(element)
         message = message_of(element, self._shelf, arrival.bodies, tokens=tokens)
-        stored = self._shelf.whole((message.content or "").encode("utf-8", "replace"))
+        stored = self._shelf.text(message.content or "")
         arrival.bodies.append(stored)
         end = ToolEnd(
             step_id=tool.step_id,

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from peewee import fn
 
 from xgw.events import Envelope
+from xgw.queries.snapshot import snapshot
+from xgw.queries.texts import bring_back_events
 from xgw.store.database import Store
 from xgw.store.models import Event
 
@@ -28,7 +30,10 @@ def list_events(
         query = query.where(Event.session_id == session_id)
     if types is not None:
         query = query.where(Event.type.in_(types))
-    return [Envelope(**row) for row in store.fetch(query.order_by(Event.seq).limit(limit))]
+    with snapshot(store):
+        rows = store.fetch(query.order_by(Event.seq).limit(limit))
+        bring_back_events(store, [row["payload"] for row in rows])
+    return [Envelope(**row) for row in rows]
 
 
 def newest(store: Store) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xgw.queries import pages
 from xgw.queries.pages import Page, Row, Slice, Sort
+from xgw.queries.snapshot import snapshot
+from xgw.queries.texts import OF_MESSAGES, bring_back
 from xgw.store.database import Store
 from xgw.store.models import Message
 
@@ -15,10 +17,16 @@ BY_INDEX = Sort(
 def list_messages(store: Store, session_id: str, page: Page) -> Slice:
     """The messages of a session by their index in it."""
     inside = Message.session_id == session_id
-    return pages.fetch(store, Message.select(), [inside], BY_INDEX, page)
+    with snapshot(store):
+        found = pages.fetch(store, Message.select(), [inside], BY_INDEX, page)
+        bring_back(store, found.rows, OF_MESSAGES)
+    return found
 
 
 def of_turn(store: Store, turn_id: str) -> list[Row]:
     """All messages of one turn in order."""
     query = Message.select().where(Message.turn_id == turn_id)
-    return store.fetch(query.order_by(Message.message_index))
+    with snapshot(store):
+        rows = store.fetch(query.order_by(Message.message_index))
+        bring_back(store, rows, OF_MESSAGES)
+    return rows

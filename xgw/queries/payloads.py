@@ -41,12 +41,16 @@ def sizes(store: Store, hashes: list[str]) -> dict[str, int]:
 
 def bodies(store: Store, hashes: Iterable[str]) -> dict[str, Any]:
     """Bodies decoded: JSON as its value, anything else as text; missing ones are left out."""
+    return {key: decoded(body) for key, body in find_bodies(store, hashes).items()}
+
+
+def find_bodies(store: Store, hashes: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of bodies by hash, of those that the store (still) has whole."""
     known = list(hashes)
     try:
-        loaded = payloads.load_many(store, known)
+        return payloads.load_many(store, known)
     except LookupError:
-        loaded = {key: body for key in known if (body := find_body(store, key)) is not None}
-    return {key: decoded(body) for key, body in loaded.items()}
+        return {key: body for key in known if (body := find_body(store, key)) is not None}
 
 
 def find_body(store: Store, hash: str) -> bytes | None:

@@ -7,6 +7,7 @@ from xgw.queries.conditions import of_turns, start_of
 from xgw.queries.filters import NONE, Filters
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.queries.snapshot import snapshot
+from xgw.queries.texts import OF_TURNS, bring_back
 from xgw.store.database import Store
 from xgw.store.models import Turn
 
@@ -23,9 +24,11 @@ def list_turns(store: Store, filters: Filters, page: Page, project: str | None =
     """Turns by their start, those of one session by their index in it."""
     one_session = filters.has("session_id") and filters.values("session_id") != (NONE,)
     conditions = of_turns(filters, project)
-    return pages.fetch(
-        store, Turn.select(), conditions, BY_INDEX if one_session else BY_START, page
-    )
+    with snapshot(store):
+        sort = BY_INDEX if one_session else BY_START
+        found = pages.fetch(store, Turn.select(), conditions, sort, page)
+        bring_back(store, found.rows, OF_TURNS)
+    return found
 
 
 def find_turn(store: Store, turn_id: str, project: str | None = None) -> Row | None:
@@ -33,7 +36,10 @@ def find_turn(store: Store, turn_id: str, project: str | None = None) -> Row | N
     query = Turn.select().where(Turn.id == turn_id)
     if project is not None:
         query = query.where(Turn.project_id == project)
-    return store.fetch_one(query)
+    with snapshot(store):
+        rows = store.fetch(query)
+        bring_back(store, rows, OF_TURNS)
+    return rows[0] if rows else None
 
 
 def find_turn_with_runs(store: Store, turn_id: str, project: str | None = None) -> Row | None:

@@ -30,7 +30,7 @@ def add_messages(
     index = _first_index(tx, scope, len(messages), first=first)
     tx.insert_many(
         "messages",
-        [_row(scope, m, index + n, at, step_id) for n, m in enumerate(messages)],
+        [_row(tx, scope, m, index + n, at, step_id) for n, m in enumerate(messages)],
     )
     for message in messages:
         payload = {
@@ -58,7 +58,12 @@ def _first_index(tx: Transaction, scope: Scope, count: int, *, first: bool) -> i
 
 
 def _row(
-    scope: Scope, message: MessageFacts, index: int, at: datetime.datetime, step_id: str | None
+    tx: Transaction,
+    scope: Scope,
+    message: MessageFacts,
+    index: int,
+    at: datetime.datetime,
+    step_id: str | None,
 ) -> dict[str, Any]:
     return {
         "id": message.id,
@@ -69,8 +74,8 @@ def _row(
         "message_index": index,
         "kind": message.kind,
         "role": message.role,
-        "content": message.content,
-        "parts": message.parts,
+        "content": tx.text_column(message.content),
+        "parts": tx.json_column(message.parts),
         "tool_calls": message.tool_calls,
         "tool_call_id": message.tool_call_id,
         "name": message.name,

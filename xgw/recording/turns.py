@@ -52,7 +52,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
             "agent_name": turn.agent_name,
             "endpoint": turn.endpoint,
             "turn_index": index,
-            "user_input": turn.user_input,
+            "user_input": tx.text_column(turn.user_input, plain=index == 0),
             "input_payload": turn.input_payload,
             "status": "running",
             "trace_id": scope.trace_id,
@@ -127,7 +127,7 @@ def wait_for_tools(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     """
     at = end.ended_at
     apply(tx, "run", scope.run_id, "waiting_tool", {"busy_ms": end.busy_ms, "heartbeat_at": at})
-    changes = {"busy_ms": end.busy_ms, "updated_at": at, **_finals(end)}
+    changes = {"busy_ms": end.busy_ms, "updated_at": at, **_columns(tx, _finals(end))}
     tx.update("turns", changes, {"id": scope.turn_id})
     emit(tx, scope, "run.updated", at, _run_payload("first", "waiting_tool", "tool_calls"))
 
@@ -137,6 +137,8 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     status, at = STATUS_OF_CAUSE[end.ended_by], end.ended_at
     so_far = tx.one(f"SELECT {', '.join(READ_AT_END)} FROM turns WHERE id = ?", (scope.turn_id,))
     known = dict(zip(READ_AT_END, so_far, strict=True)) if so_far else {}
+    for name in ("user_input", "final_output"):
+        known[name] = tx.text_in(known.get(name))
     latency = _elapsed_ms(known.get("started_at"), at)
     cause = {
         "ended_by": end.ended_by,
@@ -149,7 +151,8 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     apply(tx, "run", scope.run_id, status, cause)
     emit(tx, scope, "run.completed", at, _run_payload("first", status, end.ended_by))
     finals: dict[str, Any] = {"finish_reason": end.finish_reason, **_finals(end)}
-    apply(tx, "turn", scope.turn_id, status, {**cause, **finals, "updated_at": at})
+    columns = _columns(tx, finals)
+    apply(tx, "turn", scope.turn_id, status, {**cause, **columns, "updated_at": at})
     session_tokens = sessions.leave(tx, scope, at)
     shown = {**known, **cause, **finals, "status": status}
     emit(tx, scope, "turn.completed", at, _completed_payload(scope, shown, session_tokens))
@@ -164,6 +167,13 @@ def _finals(end: TurnEnd) -> dict[str, Any]:
         "final_provider_id": end.final_provider_name,
         "final_model": end.final_model,
     }
+
+
+def _columns(tx: Transaction, finals: dict[str, Any]) -> dict[str, Any]:
+    """The finals as the turn's row has them: a long output is a payload."""
+    if "final_output" not in finals:
+        return finals
+    return {**finals, "final_output": tx.text_column(finals["final_output"])}
 
 
 def _run_payload(kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
@@ -182,7 +192,7 @@ def _turn_head(tx: Transaction, scope: Scope) -> dict[str, Any]:
         "SELECT turn_index, user_input, started_at FROM turns WHERE id = ?", (scope.turn_id,)
     )
     assert row is not None
-    return _head(scope, row[0], row[1], _rfc3339(row[2]))
+    return _head(scope, row[0], tx.text_in(row[1]), _rfc3339(row[2]))
 
 
 def _head(

@@ -22,7 +22,7 @@ from xgw.store.rows import (
     PayloadRow,
     digest,
     entries,
-    named,
+    leads_to,
     node_digest,
     opened,
     put,
@@ -31,6 +31,7 @@ from xgw.store.rows import (
     row_of,
     spelled_out,
     template_row,
+    woven,
 )
 from xgw.store.templates import LONG, take_apart
 
@@ -92,7 +93,7 @@ class Shelf:
         needed = {stored.hash for stored in in_hands}
         for stored in in_hands:
             for key, _, codec, content in stored.rows:
-                needed.update((key, *named(codec, content)))
+                needed.update((key, *leads_to(codec, content)))
         return needed
 
     def end_sweep(self) -> None:
@@ -284,6 +285,8 @@ def _listed(rows: dict[str, tuple[str, bytes]], segment: dict[str, Any]) -> list
 
 def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
     codec, content = rows[key]
+    if codec == "stream":
+        return woven(content, lambda said: _build(rows, said))
     if codec != "parts":
         return content
     built = []

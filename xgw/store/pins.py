@@ -2,7 +2,8 @@
 
 A body is handed out as rows to write, or as nothing but a hash where the store surely has it; the
 unit that refers to it follows later. So a sweep takes for needed what was handed out before it
-began and is still in someone's hands, and everything handed out since.
+began and is still in someone's hands, and everything handed out since. What transactions put there
+by themselves is noted likewise.
 """
 
 from __future__ import annotations
@@ -57,3 +58,35 @@ class Pins:
         """Whether this hash must stay; without a sweep every one."""
         pinned = self._pinned
         return pinned is None or key in pinned
+
+
+class Kept:
+    """The payloads that transactions refer to of their own accord, noted during a sweep.
+
+    Sweeps delete in transactions of the same thread, one after the other: no lock is needed.
+    """
+
+    def __init__(self) -> None:
+        self._noted: set[str] | None = None
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether a sweep is under way: then nothing is surely in the store."""
+        return self._noted is not None
+
+    def begin(self) -> None:
+        """A sweep begins. It marks once transactions under way are committed."""
+        self._noted = set()
+
+    def end(self) -> None:
+        """The sweep is over."""
+        self._noted = None
+
+    def note(self, key: str) -> None:
+        """A transaction has put it there, or put it there again."""
+        if self._noted is not None:
+            self._noted.add(key)
+
+    def hold(self, key: str) -> bool:
+        """Whether this hash must stay; without a sweep every one."""
+        return self._noted is None or key in self._noted

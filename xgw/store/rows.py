@@ -8,7 +8,8 @@ Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then ha
 `parts` (the template, JSON as it is or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}`
 for the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in
 requests `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one,
-`{"e": hash}` for each element of a list that is spaced unevenly).
+`{"e": hash}` for each element of a list that is spaced unevenly), `stream` (a streamed answer: zlib
+over JSON, the reference to what is said in it and the fields of `templates.Stream`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from typing import Any
 
 import orjson
 
-from xgw.store.templates import LONG, take_out_texts
+from xgw.store.templates import LONG, Stream, take_out_stream, take_out_texts
 
 PACKED_FROM = 200
 """Bytes from which it pays to compress."""
 
 TEMPLATE_PACKED_FROM = 300
+
+REFERENCE = "\x1f"
+"""What a column begins with, a text or a JSON text, that names the payload which has its value."""
 
 PayloadRow = tuple[str, int, str, bytes]
 Segment = str | dict[str, Any]
@@ -48,6 +52,11 @@ def node_digest(content: bytes) -> bytes:
 def is_long(text: str | None) -> bool:
     """Whether a text is worth a row of its own."""
     return text is not None and len(text) >= LONG
+
+
+def key_named(value: object) -> str | None:
+    """The hash of the payload that a column's value names; None if it is the value itself."""
+    return value[1:] if isinstance(value, str) and value.startswith(REFERENCE) else None
 
 
 def row_of(key: str, content: bytes) -> PayloadRow:
@@ -71,15 +80,36 @@ def put(rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str],
     """Add the rows of a body, and of those of its long texts that `knows` does not know."""
     segments = take_out_texts(content)
     if segments is None:
-        rows.append(row_of(key, content))
+        rows.append(_stream_row(rows, key, content, knows) or row_of(key, content))
         return
     written: list[Segment] = []
     for segment in segments:
         if isinstance(segment, bytes):
             mark, literal = _spelled(segment)
-            segment = {mark: put_literal(rows, literal, knows)}
-        written.append(segment)
+            written.append({mark: put_literal(rows, literal, knows)})
+        else:
+            written.append(segment)
     rows.append(template_row(key, len(content), written))
+
+
+def _stream_row(
+    rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str], bool]
+) -> PayloadRow | None:
+    found = take_out_stream(content)
+    if found is None:
+        return None
+    stream, said = found
+    mark, literal = _spelled(said)
+    reference = {mark: put_literal(rows, literal, knows)}
+    text = orjson.dumps([reference, stream.opening, stream.lengths, stream.between])
+    return (key, len(content), "stream", zlib.compress(text, 1))
+
+
+def woven(content: bytes, said: Callable[[str], bytes]) -> bytes:
+    """A streamed answer from its row's opened content; `said` gives the bytes behind a hash."""
+    reference, *stream = orjson.loads(content)
+    (key,) = reference.values()
+    return Stream(*stream).woven(spelled_out(reference, said(key)))
 
 
 def put_literal(rows: list[PayloadRow], literal: bytes, knows: Callable[[str], bool]) -> str:
@@ -92,7 +122,7 @@ def put_literal(rows: list[PayloadRow], literal: bytes, knows: Callable[[str], b
 
 def opened(codec: str, content: bytes) -> bytes:
     """What a row holds, uncompressed."""
-    if codec == "zlib" or (codec == "parts" and content[:1] != b"["):
+    if codec in ("zlib", "stream") or (codec == "parts" and content[:1] != b"["):
         return zlib.decompress(content)
     return content
 
@@ -103,17 +133,18 @@ def references(codec: str, content: bytes) -> list[str]:
         named = [s for s in orjson.loads(content) if isinstance(s, dict)]
         lists = [key for segment in named for key in segment.get("n", ())]
         return lists + [segment[mark] for segment in named for mark in "retal" if mark in segment]
+    if codec == "stream":
+        return list(orjson.loads(content)[0].values())
     return entries(content) if codec == "list" else []
 
 
-def named(codec: str, data: bytes) -> list[str]:
+def leads_to(codec: str, data: bytes) -> list[str]:
     """Every hash that a stored row may lead to: its references, and what its text names."""
-    if codec not in ("parts", "list"):
+    if codec not in ("parts", "list", "stream"):
         return []
     content = opened(codec, data)
-    if codec == "list":
-        return entries(content)
-    return references(codec, content) + [key.decode() for key in _NAMED.findall(content)]
+    found = references(codec, content)
+    return found if codec != "parts" else found + [k.decode() for k in _NAMED.findall(content)]
 
 
 def entries(node: bytes) -> list[str]:

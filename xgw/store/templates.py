@@ -1,9 +1,11 @@
-"""Taking JSON bodies apart: a request's list of messages and its elements, the long texts of all."""
+"""Taking JSON bodies apart: a request's messages one by one, the long texts of any body."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -18,6 +20,11 @@ MOST_TEXTS = 64
 
 # It matches without the closing quote too, so that each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+_OPENINGS = (b'"content":"', b'"content": "')
+_SAID = {
+    opening: re.compile(opening + rb'((?:[^"\\]++|\\.)*+)"', re.DOTALL) for opening in _OPENINGS
+}
 
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -72,6 +79,49 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
         return [*segments, content[done:].decode()]
     except UnicodeDecodeError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A streamed answer: what opens each piece of text, their lengths in bytes, what is between.
+
+    `between` has runs: how often in turn, and the text.
+    """
+
+    opening: str
+    lengths: list[int]
+    between: list[tuple[int, str]]
+
+    def woven(self, literal: bytes) -> bytes:
+        """The answer, of whose text this is the JSON string literal."""
+        first, *others = (text.encode() for count, text in self.between for _ in range(count))
+        opening, woven, said = self.opening.encode(), [first], 1
+        for length, after in zip(self.lengths, others, strict=True):
+            woven += [opening, literal[said : said + length], b'"', after]
+            said += length
+        return b"".join(woven)
+
+
+def take_out_stream(content: bytes) -> tuple[Stream, bytes] | None:
+    """A streamed answer without its text, and that as one JSON string literal.
+
+    None where the content is no stream of events, or what they say is not long.
+    """
+    if not content.startswith((b"data:", b"event:", b"id:", b":")):
+        return None
+    opening = next((opening for opening in _OPENINGS if opening in content), None)
+    if opening is None:
+        return None
+    parts = _SAID[opening].split(content)
+    pieces = parts[1::2]
+    literal = b'"%b"' % b"".join(pieces)
+    if len(literal) < LONG:
+        return None
+    try:
+        between = [(len([*run]), text.decode()) for text, run in groupby(parts[::2])]
+    except UnicodeDecodeError:
+        return None
+    return Stream(opening.decode(), [len(piece) for piece in pieces], between), literal
 
 
 def _without(text: bytes, part: bytes) -> list[Any]:

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from xgw import clock
-from xgw.events import Envelope, cut_texts
+from xgw.events import TEXTS, Envelope, cut_texts
+from xgw.store.pins import Kept
+from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long, key_named, opened, put
+from xgw.store.templates import take_out_texts
 
 Row = Mapping[str, Any]
 
@@ -25,6 +28,9 @@ EVENT_COLUMNS = (
     "step_id",
     "payload",
 )
+MOST_IN_EVENTS = 65536
+"""Length up to which an event's text is kept whole: reading a page of events takes no more."""
+
 # Few sizes, so that SQLite has each statement compiled.
 SIZES = (64, 32, 16, 8, 4, 2, 1)
 
@@ -50,6 +56,7 @@ class _Event(NamedTuple):
     run_id: str | None
     step_id: str | None
     payload: dict[str, Any]
+    texts: dict[str, str]
 
 
 class Transaction:
@@ -58,8 +65,10 @@ class Transaction:
     `after_commit` holds functions that the writer calls once the commit has succeeded.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, kept: Kept | None = None) -> None:
         self._connection = connection
+        self._kept = kept or Kept()
+        self._there: set[str] = set()
         self._events: list[_Event] = []
         self._written: list[Envelope] = []
         self.after_commit: list[Callable[[], None]] = []
@@ -97,9 +106,63 @@ class Transaction:
         row: tuple[Any, ...] | None = self.execute(statement, params).fetchone()
         return row
 
-    def insert_payloads(self, rows: Iterable[tuple[str, int, str, bytes]]) -> None:
+    def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay."""
-        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, list(rows))
+        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, rows)
+        self._there.update(row[0] for row in rows)
+
+    def keep(self, content: bytes) -> str:
+        """The hash of a body that is in the store once this transaction is committed.
+
+        Bodies come with the requests as a rule; where they were dropped for want of memory, what
+        is said in messages and events is not.
+        """
+        key = digest(content).hex()
+        if not self._has(key):
+            rows: list[PayloadRow] = []
+            put(rows, key, content, self._has)
+            self.insert_payloads(rows)
+            for row in rows:
+                self._kept.note(row[0])
+        return key
+
+    def text_column(self, text: str | None, *, plain: bool = False) -> str | None:
+        """What a column holds for a text: if it is long, the name of the payload that has it.
+
+        `plain`: the text itself as a rule, for it is searched.
+        """
+        is_short = plain or not is_long(text)
+        if text is None or (is_short and not text.startswith(REFERENCE)):
+            return text
+        return REFERENCE + self.keep(orjson.dumps(text))
+
+    def json_column(self, value: Any) -> str | None:
+        """What a JSON column holds for a value: likewise, if there are long texts in it."""
+        if value is None:
+            return None
+        content = orjson.dumps(value)
+        if take_out_texts(content) is None:
+            return content.decode()
+        return _json_text(REFERENCE + self.keep(content))
+
+    def text_in(self, column: str | None) -> str | None:
+        """The text that a column holds, or whose payload it names."""
+        key = key_named(column)
+        if key is None:
+            return column
+        row = self.one("SELECT codec, data FROM payloads WHERE hash = ?", (key,))
+        text: str | None = orjson.loads(opened(*row)) if row else None
+        return text
+
+    def _has(self, key: str) -> bool:
+        if key in self._there:
+            return True
+        if self._kept.sweeping:
+            return False
+        if self.one("SELECT 1 FROM payloads WHERE hash = ?", (key,)) is None:
+            return False
+        self._there.add(key)
+        return True
 
     def _insert_all(
         self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
@@ -125,8 +188,10 @@ class Transaction:
         step_id: str | None = None,
     ) -> None:
         """An event of this transaction; its texts are cut at 4 KiB."""
-        cut = cut_texts(payload)
-        self._events.append(_Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut))
+        cut, texts = cut_texts(payload), _texts_to_keep(payload)
+        self._events.append(
+            _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
+        )
 
     def write_events(self) -> list[Envelope]:
         """Write the events, in order; returns all that were written, with their `seq`.
@@ -137,12 +202,28 @@ class Transaction:
         events, self._events = self._events, []
         if not events:
             return self._written
-        rows = [(*event[:-1], _json_text(event.payload)) for event in events]
+        rows = [(*event[:-2], _json_text(self._as_stored(event))) for event in events]
         self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         first = last - len(events) + 1
-        self._written += [Envelope(seq, *event) for seq, event in enumerate(events, first)]
+        self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
         return self._written
+
+    def _as_stored(self, event: _Event) -> dict[str, Any]:
+        """The payload with references to its long texts, whole: other rows have the same ones."""
+        if not event.texts:
+            return event.payload
+        named = {name: {"payload": self.keep(orjson.dumps(t))} for name, t in event.texts.items()}
+        return {**event.payload, **named}
+
+
+def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:
+    texts = ((name, payload.get(name)) for name in TEXTS)
+    return {
+        name: text
+        for name, text in texts
+        if text is not None and is_long(text) and len(text) <= MOST_IN_EVENTS
+    }
 
 
 def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int) -> str:

@@ -16,6 +16,7 @@ from xgw import clock
 from xgw.events import Envelope
 from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, Work
 from xgw.store.database import Store
+from xgw.store.pins import Kept
 from xgw.store.transaction import Transaction
 
 __all__ = ["ALONE", "Bodies", "Part", "Patience", "Ticket", "Work", "Writer"]
@@ -40,7 +41,7 @@ class Writer:
     """The only thread that writes. `publish` gets each commit's events, in order.
 
     `down`: a request has waited its 2 s in vain, and nothing was committed since. `down_reason`:
-    why the last try failed.
+    why the last try failed. `kept`: what a sweep of payloads has to leave alone.
     """
 
     def __init__(self, store: Store, publish: Publish) -> None:
@@ -48,6 +49,7 @@ class Writer:
         self._publish = publish
         self._wake = threading.Condition(threading.Lock())
         self._backlog = Backlog()
+        self.kept = Kept()
         self._in_hand: list[Ticket] = []
         self._singly = 0
         self._stop_by: float | None = None
@@ -180,7 +182,7 @@ class Writer:
         if self._connection is None:
             self._connection = self._store.open_writer()
         self._connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self._connection)
+        return Transaction(self._connection, self.kept)
 
     def _disconnect(self) -> None:
         """Closing rolls back what is open; the next transaction opens the file anew."""

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from xgw.store.database import Store
-from xgw.store.rows import named
+from xgw.store.rows import leads_to
 
 ROWS = 2000
 BODIES = 200
@@ -28,10 +28,18 @@ MARKED = "CREATE TEMP TABLE marked (id INTEGER PRIMARY KEY, hash TEXT NOT NULL U
 MARK = "INSERT OR IGNORE INTO temp.marked (hash) "
 INSIDE = "rowid > ? AND rowid <= ?"
 PARTS = f"SELECT parts FROM messages WHERE {INSIDE} AND parts LIKE '%\"payload\"%'"
+# Where a column is the name of a payload, not the value itself.
+NAMES = (
+    ("messages", "substr(content, 2)", "substr(content, 1, 1) = char(31)"),
+    ("messages", "substr(parts, 8, 32)", "substr(parts, 1, 7) = '\"\\u001f'"),
+    ("turns", "substr(user_input, 2)", "substr(user_input, 1, 1) = char(31)"),
+    ("turns", "substr(final_output, 2)", "substr(final_output, 1, 1) = char(31)"),
+)
+TOLD = f"SELECT payload FROM events WHERE {INSIDE} AND payload LIKE '%{{\"payload\":%'"
 # In the order in which they were marked: what a body refers to is marked behind it.
 BODIES_MARKED = (
     "SELECT p.codec, p.data FROM temp.marked m JOIN payloads p ON p.hash = m.hash "
-    "WHERE m.id > ? AND m.id <= ? AND p.codec IN ('parts', 'list')"
+    "WHERE m.id > ? AND m.id <= ? AND p.codec IN ('parts', 'list', 'stream')"
 )
 LAST_OF_NEXT = "SELECT hash FROM payloads WHERE hash > ? ORDER BY hash LIMIT 1 OFFSET ?"
 UNMARKED = (
@@ -74,12 +82,19 @@ class Marks:
             for start, end in self._ranges(table, "rowid", ROWS):
                 named = f"SELECT {column} FROM {table} WHERE {INSIDE} AND {column} IS NOT NULL"
                 self._connection.execute(MARK + named, (start, end))
+        for table, key, is_name in NAMES:
+            for start, end in self._ranges(table, "rowid", ROWS):
+                found = f"SELECT {key} FROM {table} WHERE {INSIDE} AND {is_name}"
+                self._connection.execute(MARK + found, (start, end))
         for start, end in self._ranges("messages", "rowid", ROWS):
             for (parts,) in self._rows(PARTS, start, end):
                 self.mark(_named_in(orjson.loads(parts)))
+        for start, end in self._ranges("events", "rowid", ROWS):
+            for (payload,) in self._rows(TOLD, start, end):
+                self.mark(_named_in(orjson.loads(payload)))
         for start, end in self._ranges("temp.marked", "id", BODIES):
             for codec, data in self._rows(BODIES_MARKED, start, end):
-                self.mark(named(codec, data))
+                self.mark(leads_to(codec, data))
 
     def unmarked(self) -> Iterator[list[str]]:
         """Payloads without a mark, in lists that may be empty."""

@@ -64,6 +64,7 @@ class Sweep:
         """Sweep now; returns how many payloads were deleted. Raises Stopped."""
         count = self._count()
         needed = self._shelf.begin_sweep()
+        self._writer.kept.begin()
         try:
             # What refers to bodies that were handed out before is committed then.
             self._wait(self._writer.submit(lambda tx: None))
@@ -75,6 +76,7 @@ class Sweep:
             self._wait(self._writer.submit(lambda tx: _settle(tx, count)))
             return deleted
         finally:
+            self._writer.kept.end()
             self._shelf.end_sweep()
 
     def _run(self) -> None:
@@ -96,13 +98,16 @@ class Sweep:
             gone: list[str] = []
 
             def work(tx: Transaction, some: list[str] = some, gone: list[str] = gone) -> None:
-                gone[:] = [key for key in some if not self._shelf.pins.hold(key)]
+                gone[:] = [key for key in some if not self._is_needed(key)]
                 marks = ", ".join("?" * len(gone))
                 tx.execute(f"DELETE FROM payloads WHERE hash IN ({marks})", gone)
 
             self._wait(self._writer.submit(work))
             deleted += len(gone)
         return deleted
+
+    def _is_needed(self, key: str) -> bool:
+        return self._shelf.pins.hold(key) or self._writer.kept.hold(key)
 
     def _wait(self, ticket: Ticket) -> None:
         """For as long as it takes: a store that is down may come back."""

@@ -16,6 +16,7 @@ from xgw.web.api.feed import Feed, Watch
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 MAX_SEQ = (1 << 63) - 1
+RECENT = 1024
 
 
 routes = Blueprint("events", __name__)
@@ -52,7 +53,28 @@ def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes
     start = feed.watch.after
     yield b": connected\nid: %d\n\n" % (newest if start is None else start)
     for batch in feed.batches(heartbeat_seconds):
-        yield b"".join(map(_frame, batch)) if batch else b": waiting\n\n"
+        yield b"".join(map(_recent.frame, batch)) if batch else b": waiting\n\n"
+
+
+class Recent:
+    """Frames of the newest events: each is made once, however many watchers get it."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Envelope, bytes]] = {}
+
+    def frame(self, envelope: Envelope) -> bytes:
+        """The event as it goes over the wire."""
+        made = self._made.get(id(envelope))
+        if made is not None and made[0] is envelope:
+            return made[1]
+        frame = _frame(envelope)
+        if len(self._made) >= RECENT:
+            self._made.clear()
+        self._made[id(envelope)] = envelope, frame
+        return frame
+
+
+_recent = Recent()
 
 
 def _frame(envelope: Envelope) -> bytes:

@@ -106,11 +106,11 @@ def budget(name: str, value: Any) -> Json | None:
     if not isinstance(value, dict) or value.keys() - {"tokens", "cost_usd"}:
         raise unprocessable(f"{name} must be an object of tokens and cost_usd", param=name)
     tokens, usd = value.get("tokens"), value.get("cost_usd")
-    if tokens is not None and not (_is_number(tokens, int) and 1 <= tokens <= MAX_TOKENS):
+    if tokens is not None and not (_is_whole(tokens) and 1 <= tokens <= MAX_TOKENS):
         raise unprocessable(f"{name}.tokens must be a whole number of at least 1", param=name)
-    if usd is not None and not (_is_number(usd, int | float) and 0 < usd <= MAX_USD):
+    if usd is not None and not (_is_number(usd) and 0 < usd <= MAX_USD):
         raise unprocessable(f"{name}.cost_usd must be a number above 0", param=name)
-    return {"tokens": tokens, "cost_usd": usd}
+    return {"tokens": None if tokens is None else int(tokens), "cost_usd": usd}
 
 
 def no_agent(name: str, value: Any) -> None:
@@ -118,8 +118,13 @@ def no_agent(name: str, value: Any) -> None:
     raise unprocessable(f"there is no such agent: {value!r:.100}", param=name)
 
 
-def _is_number(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    """JSON has one kind of number: 5.0 is 5."""
+    return _is_number(value) and value == int(value)
 
 
 TITLE = line(MAX_TITLE)

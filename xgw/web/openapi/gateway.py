@@ -13,33 +13,19 @@ Json = dict[str, Any]
 BELOW = "/s/{session_key}"
 MODELS = "/v1/models"
 
-_MESSAGE = {
-    "type": "object",
-    "properties": {"role": {"type": "string"}},
-    "required": ["role"],
-}
 _IDENTIFIER = {"anyOf": [ref("Identifier"), {"type": "null"}]}
 _METADATA = {
-    "type": "object",
     "description": "xgw's own keys are taken out before the provider sees them",
     "properties": dict.fromkeys(sorted(OWN_KEYS), _IDENTIFIER),
-}
-_TOKENS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
-_INPUT = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-        _TOKENS,
-    ]
 }
 BODIES: dict[str, Json] = {
     "chat.completions": {
         "type": "object",
         "properties": {
             "model": {"type": "string", "minLength": 1},
-            "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
+            "messages": {"type": "array", "items": {"type": "object"}},
             "stream": {"type": ["boolean", "null"]},
-            "metadata": _METADATA,
+            "metadata": {**_METADATA, "type": ["object", "null"]},
         },
         "required": ["model", "messages"],
     },
@@ -47,10 +33,10 @@ BODIES: dict[str, Json] = {
         "type": "object",
         "properties": {
             "model": {"type": "string", "minLength": 1},
-            "input": _INPUT,
+            "input": {"description": "texts or tokens, as the provider takes them"},
             "metadata": _METADATA,
         },
-        "required": ["model", "input"],
+        "required": ["model"],
     },
 }
 _HEADER = {"type": "string", "pattern": "^[!-~]{1,256}$"}
@@ -96,7 +82,7 @@ _ERRORS: Json = {
 def _call(endpoint: str) -> Json:
     content: Json = {"application/json": {"schema": _ANSWER}}
     if endpoint == "chat.completions":
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": {"description": "chunks, then `[DONE]`"}}
     answer = {"description": "the answer", "headers": RETURNED, "content": content}
     body = {"application/json": {"schema": BODIES[endpoint]}}
     return {
@@ -136,9 +122,11 @@ def _models() -> Json:
 def paths() -> Json:
     """Every path, also below the base URL that names a session."""
     plain = {path: {"post": _call(endpoint)} for path, endpoint in ENDPOINTS.items()} | _models()
-    key = {"name": "session_key", "in": "path", "required": True, "schema": ref("Identifier")}
-    below = {
-        f"{BELOW}{path}": {**item, "parameters": [key, *item.get("parameters", ())]}
-        for path, item in plain.items()
-    }
+    key = {"name": "session_key", "in": "path", "required": True}
+    below = {}
+    for path, item in plain.items():
+        # Only calls take note of the key.
+        schema = ref("Identifier") if "post" in item else {"type": "string"}
+        named = [{**key, "schema": schema}, *item.get("parameters", ())]
+        below[f"{BELOW}{path}"] = {**item, "parameters": named}
     return {**plain, **below}

@@ -92,7 +92,7 @@ def _filters(noun: str, *left_out: str) -> list[Json]:
             continue
         one = enum(*STATUSES[noun]) if name == "status" else FILTERS[name]
         several = {"type": "array", "items": one, "minItems": 1}
-        found.append(_query(name, one if kind.single else several))
+        found.append(_query(name, one if kind.single or name == filters.QUERY else several))
     return found
 
 
@@ -139,6 +139,9 @@ def _changing() -> Json:
     return of(properties, optional=tuple(properties))
 
 
+EVENTS = {"text/event-stream": {"schema": {"description": "`data` of each is an Event"}}}
+
+
 # -- operations ------------------------------------------------------------------------------------
 
 
@@ -165,10 +168,7 @@ def _get(
 
 def _stream(summary: str, *codes: str) -> Json:
     operation = _operation("events", summary, {"200": None}, "409", "503", *codes, parameters=AFTER)
-    media = {
-        "text/event-stream": {"schema": {"type": "string", "description": "`data` is an Event"}}
-    }
-    operation["responses"]["200"]["content"] = media
+    operation["responses"]["200"]["content"] = EVENTS
     return {"get": operation}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
 from typing import Any
 
 import peewee
@@ -282,28 +280,6 @@ def _list_of(name: str) -> Json:
     )
 
 
-@functools.cache
-def printable() -> str:
-    """The pattern of identifiers: any script, no control or other invisible characters."""
-    spans = "".join(f"{_literal(first)}-{_literal(last)}" for first, last in _printable_spans())
-    return f"^[{spans}]+$"
-
-
-def _printable_spans() -> Iterator[tuple[int, int]]:
-    first: int | None = None
-    for code in (*range(0x40000), *range(0xE0000, 0xE1000)):  # the others have no characters
-        if ids.is_printable(chr(code)):
-            first = code if first is None else first
-        elif first is not None:
-            yield first, code - 1
-            first = None
-
-
-def _literal(code: int) -> str:
-    character = chr(code)
-    return f"\\{character}" if character in "\\]^-[" else character
-
-
 def components() -> Json:
     """All schemas by name."""
     nouns = {
@@ -327,8 +303,7 @@ def components() -> Json:
             "type": "string",
             "minLength": 1,
             "maxLength": ids.MAX_IDENTIFIER_LENGTH,
-            "pattern": printable(),
-            "description": "any printable text; compared in Unicode NFC",
+            "description": "printable characters of any script; compared in Unicode NFC",
         },
         "Limit": of({"limit": number, "used": number, "remaining": number}),
         "Tool": of({"name": ANY, "description": ANY, "parameters": ANY, "approval": ANY}),

@@ -1,0 +1,47 @@
+"""Long texts, which rows and events only name: they are payloads, and brought back from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from xgw.events import TEXTS, cut_text
+from xgw.queries.payloads import find_bodies
+from xgw.store.database import Store
+from xgw.store.rows import key_named
+
+OF_MESSAGES = ("content", "parts")
+OF_TURNS = ("user_input", "final_output")
+
+
+def bring_back(store: Store, rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> None:
+    """Put the values into these columns whose payloads they name; None where they are gone."""
+    found = [
+        (row, name, key)
+        for name in columns
+        for row in rows
+        if (key := key_named(row.get(name))) is not None
+    ]
+    if not found:
+        return
+    bodies = find_bodies(store, {key for _, _, key in found})
+    for row, name, key in found:
+        row[name] = orjson.loads(bodies.get(key, b"null"))
+
+
+def bring_back_events(store: Store, payloads: Iterable[dict[str, Any]]) -> None:
+    """Put the texts into events' payloads, cut as they were when the events were published."""
+    found = [
+        (payload, name, payload[name]["payload"])
+        for payload in payloads
+        for name in TEXTS
+        if isinstance(payload.get(name), dict)
+    ]
+    if not found:
+        return
+    bodies = find_bodies(store, {key for _, _, key in found})
+    texts = {key: cut_text(orjson.loads(literal)) for key, literal in bodies.items()}
+    for payload, name, key in found:
+        payload[name] = texts.get(key)
