@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +92,34 @@ def assert_is_error(reply: Reply, status: int, code: str | None = None) -> None:
     assert reply.status == status, reply.body
     assert set(reply.error) == {"message", "type", "param", "code"}
     assert code is None or reply.error["code"] == code
+
+
+def watch(gate: Running, path: str = "/events", buffer: int | None = None) -> socket.socket:
+    """A watcher that is connected, every event still to be read.
+
+    `buffer` is how much it takes without being read.
+    """
+    sock = socket.socket()
+    if buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    sock.settimeout(DEADLINE)
+    sock.connect(gate.address)
+    sock.sendall(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    seen = b""
+    while b": connected" not in seen:
+        byte = sock.recv(1)
+        assert byte, seen
+        seen += byte
+    return sock
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    """What still comes, until the other end closes; then this one is closed too."""
+    blocks = []
+    with contextlib.closing(sock):
+        while block := sock.recv(1 << 16):
+            blocks.append(block)
+    return b"".join(blocks)
 
 
 def all_at_once(works: list[Callable[[], None]]) -> None:

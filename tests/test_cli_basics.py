@@ -73,10 +73,12 @@ def test_a_command_is_what_the_table_says(name: str) -> None:
     command = main.get_command(context, name)
     assert command is not None
     assert command.name == name
-    done = run(name, "--help")
-    assert (done.returncode, done.stderr) == (0, b"")
-    for option in ("--config", "--db"):
-        assert option in done.stdout.decode()
+    groups = [[name, part] for part in command.commands] if isinstance(command, click.Group) else []
+    for words in groups or [[name]]:
+        done = run(*words, "--help")
+        assert (done.returncode, done.stderr) == (0, b"")
+        for option in ("--config", "--db"):
+            assert option in done.stdout.decode()
 
 
 def test_version() -> None:

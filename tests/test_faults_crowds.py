@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import selectors
-import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from faults import Running, all_at_once, assert_is_error, running
+from faults import Running, all_at_once, assert_is_error, read_to_end, running, watch
 from scripted_model import DONE, chat, delta, finish, named, says, stream, usage
 from servers import DEADLINE, eventually
 from xgw import clock
@@ -29,14 +28,14 @@ HEALTHY_SECONDS = 5 * 0.1
 
 
 class Crowd:
-    """Watchers of /events, all read by one thread; each one's bytes stay apart."""
+    """Watchers of /events, connected, all read by one thread; each one's bytes stay apart."""
 
-    def __init__(self, gate: Running, count: int, path: str = "/events") -> None:
+    def __init__(self, gate: Running, count: int) -> None:
         self._selector = selectors.DefaultSelector()
         self._over = threading.Event()
         self.got = [bytearray() for _ in range(count)]
         self.ended = 0
-        self._socks = [_watch(gate, path) for _ in range(count)]
+        self._socks = [watch(gate) for _ in range(count)]
         for number, sock in enumerate(self._socks):
             self._selector.register(sock, selectors.EVENT_READ, number)
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -59,18 +58,11 @@ class Crowd:
             sock.close()
 
 
-def _watch(gate: Running, path: str) -> socket.socket:
-    sock = socket.create_connection(gate.address, DEADLINE)
-    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    return sock
-
-
 @contextlib.contextmanager
 def crowd(gate: Running, count: int) -> Iterator[Crowd]:
-    """Watchers for a `with` block, once each of them is connected."""
+    """Watchers for a `with` block."""
     watchers = Crowd(gate, count)
     try:
-        eventually(lambda: all(b": connected" in got for got in watchers.got))
         yield watchers
     finally:
         watchers.close()
@@ -145,29 +137,9 @@ def test_more_than_there_are_places_for(tmp_path: Path) -> None:
         eventually(lambda: all(got.count(b"event: turn.completed") == 4 for got in watchers.got))
 
 
-def stands_still(gate: Running) -> socket.socket:
-    """A watcher of /events that takes nothing after the first line."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(DEADLINE)
-    sock.connect(gate.address)
-    sock.sendall(b"GET /events HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-    seen = b""
-    while b": connected" not in seen:
-        seen += sock.recv(64)
-    return sock
-
-
-def read_all(sock: socket.socket) -> bytes:
-    blocks = []
-    while block := sock.recv(1 << 16):
-        blocks.append(block)
-    return b"".join(blocks)
-
-
 def test_a_watcher_that_stands_still_slows_nobody(tmp_path: Path) -> None:
     words = 5000
-    with running(tmp_path) as gate, contextlib.closing(stands_still(gate)) as watcher:
+    with running(tmp_path) as gate, contextlib.closing(watch(gate, buffer=4096)) as watcher:
         gate.model.will(stream(*[delta("word ")] * words, finish(), DONE))
         reply = gate.post(chat(stream=True))
         assert reply.body.count(b"word ") == words
@@ -175,7 +147,7 @@ def test_a_watcher_that_stands_still_slows_nobody(tmp_path: Path) -> None:
         gate.model.always(says("y" * 5000))
         for _ in range(100):
             assert gate.post(chat("x" * 5000)).status == 200
-        told = read_all(watcher)
+        told = read_to_end(watcher)
         assert told.count(b"event: stream.lagged") == 1
         last = orjson.loads(told.rpartition(b"data: ")[2])
         resume_after = last["payload"]["resume_after"]
@@ -183,7 +155,7 @@ def test_a_watcher_that_stands_still_slows_nobody(tmp_path: Path) -> None:
         assert seqs == list(range(seqs[0], resume_after + 1))
         newest = gate.all(Event)[-1]["seq"]
         assert resume_after < newest
-        with contextlib.closing(_watch(gate, f"/events?after={resume_after}")) as again:
+        with contextlib.closing(watch(gate, f"/events?after={resume_after}")) as again:
             rest = b""
             while f"id: {newest}\nevent".encode() not in rest:
                 rest += again.recv(1 << 16)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import socket
 import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
-from faults import Running, assert_is_error, running
+from faults import assert_is_error, read_to_end, running, watch
 from gateway_fixtures import Reading
 from scripted_model import HANG, Asked, asks_for, chat, delta, named, stream
 from scripted_upstream import Peer
@@ -49,7 +47,7 @@ def test_a_server_that_stops_ends_what_does_not_end_by_itself(tmp_path: Path) ->
         gate.model.will(hanging)
         plain = gate.send(chat())
         assert hanging.asked.wait(DEADLINE)
-        watcher = _watch(gate)
+        watcher = watch(gate)
         began = clock.monotonic()
         gate.server.send(signal.SIGTERM)
         error = orjson.loads(streamed.rest().events[-1])["error"]
@@ -58,7 +56,7 @@ def test_a_server_that_stops_ends_what_does_not_end_by_itself(tmp_path: Path) ->
         assert clock.monotonic() - began > DRAIN_SECONDS / 2
         refused = Reading(plain).rest()
         assert_is_error(refused, 503, "shutdown")
-        assert _read_to_end(watcher).count(b"event: turn.completed") == 2
+        assert read_to_end(watcher).count(b"event: turn.completed") == 2
         assert gate.server.wait() == 0
         for reply, text in ((streamed, "so far"), (refused, None)):
             turn = gate.turn(reply)
@@ -66,23 +64,6 @@ def test_a_server_that_stops_ends_what_does_not_end_by_itself(tmp_path: Path) ->
             assert turn["final_output"] == text
         assert gate.run(waits)["status"] == "waiting_tool"
         assert "Traceback" not in gate.server.stderr.text
-
-
-def _watch(gate: Running) -> socket.socket:
-    sock = socket.create_connection(gate.address, DEADLINE)
-    sock.sendall(b"GET /events HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-    seen = b""
-    while b": connected" not in seen:
-        seen += sock.recv(64)
-    return sock
-
-
-def _read_to_end(sock: socket.socket) -> bytes:
-    blocks = []
-    with contextlib.closing(sock):
-        while block := sock.recv(1 << 16):
-            blocks.append(block)
-    return b"".join(blocks)
 
 
 def test_many_that_leave_before_the_first_byte(tmp_path: Path) -> None:

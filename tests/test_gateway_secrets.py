@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from scripted_model import (
 )
 from servers import eventually
 from xgw.config import ClientKey, Route
+from xgw.store.rows import opened
 
 CLIENT_KEY = "xk-client-of-the-team-0001"
 OWN_KEY = "sk-the-clients-own-key-0002"
@@ -68,7 +68,7 @@ def check_store(gate: Gate, *secrets: str) -> None:
     folder = gate.store.path.parent
     content = b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
     for codec, packed in gate.store.sql("SELECT codec, data FROM payloads"):
-        content += zlib.decompress(packed) if codec in ("zlib", "parts") else packed
+        content += opened(codec, packed)
     assert b"turn.completed" in content
     for secret in secrets:
         assert secret.encode() not in content

@@ -222,6 +222,19 @@ def test_traffic_with_a_key_is_recorded_under_its_project_and_name(gate: Gate) -
     assert shown(gate, other.key, "/sessions/s").status == 404
 
 
+def test_a_key_in_a_text_is_masked(gate: Gate) -> None:
+    key, other = make_key("a", "default").key, "xk-no-key-of-ours"
+    gate.model.will(says(f"your key is {key}"))
+    turn = gate.turn(gate.post(chat(f"is {key} a key, and {other}?")))
+    assert key in gate.model.asked[0].body.decode()
+    assert turn["user_input"] == f"is [masked] a key, and {other}?"
+    for row in (*gate.steps(turn), *gate.messages(turn), *gate.requests(turn), *gate.events(turn)):
+        assert key not in str(row)
+    (log,) = gate.requests(turn)
+    for body in (log["request_payload"], log["response_body"], turn["input_payload"]):
+        assert key.encode() not in gate.payload(body)
+
+
 def test_configured_and_issued_keys_open_side_by_side(tmp_path: Path) -> None:
     keys = (ClientKey(key="configured-key", project="a"),)
     with gate_and_model(tmp_path, server=Server(token="the-token"), keys=keys) as gate:

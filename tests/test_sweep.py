@@ -264,6 +264,15 @@ def test_a_body_that_is_handed_out_after_it_went(shelved: Shelved) -> None:
     assert payloads.load(shelved.store, row["request_payload"]) == LONG
 
 
+def test_a_body_that_was_being_prepared_when_the_sweep_began(shelved: Shelved) -> None:
+    """It may rely on what will go, so it has to be prepared anew."""
+    epoch, stored = shelved.shelf.pins.epoch, shelved.shelf.request(LONG)
+    shelved.shelf.begin_sweep()
+    assert not shelved.shelf.pins.hand_out(stored, epoch)
+    assert shelved.shelf.request(LONG).rows
+    shelved.shelf.end_sweep()
+
+
 def test_many_at_once(shelved: Shelved) -> None:
     """Bodies with the same parts come and go while one sweep follows the other."""
     done, missing = threading.Event(), list[str]()

@@ -108,6 +108,8 @@ class Control:
                 self._sessions.supersede(session, successor)
                 busy = [t.scope.turn_id for t in session.turns.values() if t.under_way]
             for turn_id in busy:
+                self._calls.cancel(turn_id)
+            for turn_id in busy:
                 self._calls.end(turn_id)
             successor.last_ticket = self._edits.delete_session(
                 project_id, session_id, lambda: self._deleted(session_id)

@@ -29,7 +29,7 @@ from xgw.store.writer import Ticket
 log = logging.getLogger("xgw")
 
 UNREADABLE = (LookupError, peewee.DatabaseError, sqlite3.DatabaseError)
-KEPT = 1024
+KEPT = 256
 
 TURN_COLUMNS = (
     "SELECT t.id, t.turn_key, t.status, t.trace_id, t.task_id, t.busy_ms, r.id, r.status "

@@ -12,7 +12,7 @@ import peewee
 from playhouse.pool import PooledSqliteDatabase
 
 READERS = 64
-READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -8000, "foreign_keys": 1}
+READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
 
 
 class Store:

@@ -137,8 +137,13 @@ def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[by
     start = raw_list.find(elements[0])
     position = start + len(elements[0])
     gaps: list[bytes] = []
+    gap = b","
     for element in elements[1:]:
-        found = raw_list.find(element, position)
-        gaps.append(raw_list[position:found])
+        found = position + len(gap)
+        # Elements are compared at once where they stand as expected; to look for one takes longer.
+        if not (raw_list.startswith(gap, position) and raw_list.startswith(element, found)):
+            found = raw_list.find(element, position)
+            gap = raw_list[position:found]
+        gaps.append(gap)
         position = found + len(element)
     return raw_list[:start], gaps, raw_list[position:]
