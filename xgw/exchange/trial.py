@@ -23,7 +23,7 @@ ERROR_BODY_CHARACTERS = 65536
 
 
 class Trial:
-    """A try under way. `facts` is what is recorded of it from the start."""
+    """A try under way. `facts` is what is recorded of it from the start, `sent` its body."""
 
     def __init__(
         self, means: Means, order: Order, target: Target, request: UpstreamRequest, asks_usage: bool
@@ -35,7 +35,7 @@ class Trial:
         self.request = request
         self.asked_usage = asks_usage
         self.facts: AttemptFacts
-        self.elements: tuple[bytes, ...] = ()
+        self.sent: Stored
         self.response: UpstreamResponse | None = None
         self.relay: Relay | None = None
         self.whole: Answer | None = None
@@ -66,7 +66,7 @@ class Trial:
         trial = cls(means, order, target, request, asks_usage)
         stored = means.recorder.shelf.request(means.masker.body(request.body))
         trial._bodies.append(stored)
-        trial.elements = stored.elements
+        trial.sent = stored
         trial.facts = AttemptFacts(
             step_id=ids.mint("step"),
             attempt=attempt,

@@ -107,7 +107,7 @@ class Gateway:
     ) -> Record:
         conversation = None
         if ask.endpoint == "chat.completions":
-            hashes = exchange.trial.elements
+            hashes = exchange.trial.sent.elements
             if len(hashes) != len(request.messages):
                 hashes = tuple(_digest(m) for m in request.messages)
             conversation = read_conversation(request.messages, hashes)

@@ -163,12 +163,15 @@ class _Streaming:
         self._leave: Callable[[], None] | None = leave
 
     def __iter__(self) -> Iterator[bytes]:
-        for block in self._stream:
-            if len(block) <= WRITE_BYTES:
-                yield block
-                continue
-            for at in range(0, len(block), WRITE_BYTES):
-                yield block[at : at + WRITE_BYTES]
+        try:
+            for block in self._stream:
+                if len(block) <= WRITE_BYTES:
+                    yield block
+                    continue
+                for at in range(0, len(block), WRITE_BYTES):
+                    yield block[at : at + WRITE_BYTES]
+        finally:
+            self.close()  # werkzeug forgets to, if its client has reset the connection
 
     def close(self) -> None:
         """Called by the server at the end, also when the client has gone."""
