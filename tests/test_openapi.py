@@ -278,7 +278,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, token: str) -> None:
     with gate_and_model(tmp_path, routes=(), server=Server(token=token)) as gate:
         gate.model.always(says())
         program = str(Path(sys.executable).with_name("schemathesis"))
-        command = [program, "--config-file", str(ROOT / "schemathesis.toml"), "run"]
+        command = [program, "--config-file", str(ROOT / "tests" / "schemathesis.toml"), "run"]
         command += [f"{gate.url}/openapi.json", "--max-examples=3", "--seed=1", "--no-color"]
         command += ["--phases=coverage,fuzzing"] if token else ["--phases=fuzzing,stateful"]
         if token:
