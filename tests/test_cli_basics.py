@@ -300,5 +300,6 @@ def test_migrate_leaves_the_store_of_a_running_server_alone(tmp_path: Path) -> N
 
 
 def test_the_lock_is_free_after_migrating(installation: Installation) -> None:
-    installation.run("migrate", env=TOKEN)
-    ServerLock.acquire(installation.store).release()
+    done = installation.run("migrate", env=TOKEN)
+    assert (done.returncode, installation.store.exists()) == (0, True)
+    ServerLock.acquire(installation.store).release()  # raises while anyone holds it
