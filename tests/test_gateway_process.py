@@ -13,7 +13,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway_fixtures import CHAT, PROVIDER_KEY, Client, Reading, Records
+from faults import Running
+from gateway_fixtures import CHAT, PROVIDER_KEY, Reading
 from scripted_model import (
     DONE,
     HANG,
@@ -33,8 +34,7 @@ from scripted_model import (
     user,
 )
 from scripted_upstream import Peer
-from servers import DEADLINE, Installation, ServerProcess, eventually, installed
-from xgw.store.database import Store
+from servers import DEADLINE, Installation, eventually, installed
 
 CONFIG = """
 [server]
@@ -47,16 +47,6 @@ api_key = "{key}"
 model = "m"
 targets = ["p1/m"]
 """
-
-
-class Running(Client, Records):
-    """A server process, the model behind it, and its store."""
-
-    def __init__(self, server: ServerProcess, model: Model, store: Path) -> None:
-        Client.__init__(self, server.url)
-        Records.__init__(self, Store(store))
-        self.server = server
-        self.model = model
 
 
 @contextlib.contextmanager
