@@ -21,9 +21,9 @@ import pytest
 
 from cli_stores import HOSTILE, FixedStore, Recorded, recorded, run
 from servers import DEADLINE, ROOT, XGW, installed
-from xgw import clock, ids
+from xgw import clock, ids, spelling
 from xgw.cli import COMMANDS as TABLE
-from xgw.cli import spelling, texts
+from xgw.cli import texts
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Screen
 from xgw.store import migrations

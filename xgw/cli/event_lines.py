@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from xgw import clock
-from xgw.cli import event_words, spelling, texts
+from xgw import clock, spelling
+from xgw.cli import event_words, texts
 from xgw.cli.event_words import Payload
 from xgw.cli.refs import SHORT_DIGITS
 from xgw.cli.terminal import Role, Screen
-from xgw.cli.wording import joined, served_words
+from xgw.queries.wording import joined, served_words
 
 Event = Mapping[str, Any]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from xgw.cli import spelling, texts
-from xgw.cli.wording import counted, joined
+from xgw import spelling
+from xgw.cli import texts
+from xgw.queries.wording import counted, joined
 
 Payload = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xgw import clock
-from xgw.cli import reading, spelling
+from xgw import clock, spelling
+from xgw.cli import reading
 from xgw.cli.cancel import commit, writing
 from xgw.cli.configuration import load, with_configuration, with_json
 from xgw.cli.tables import Cell, Column, render

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xgw import clock
-from xgw.cli import reading, spelling, texts
+from xgw import clock, spelling
+from xgw.cli import reading, texts
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
-from xgw.cli.wording import error_words, served_words
+from xgw.queries.wording import error_words, served_words
 
 if TYPE_CHECKING:
     from xgw.config import Loaded
@@ -184,7 +184,7 @@ _REQUEST_COLUMNS = (
 def _sessions_table(
     screen: Screen, store: Store, rows: list[Row], demos: frozenset[str]
 ) -> list[str]:
-    from xgw.cli import overview
+    from xgw.queries import overview
 
     if not rows:
         return []

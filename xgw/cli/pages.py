@@ -10,7 +10,7 @@ import orjson
 
 from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
-from xgw.cli.wording import served_words
+from xgw.queries.wording import served_words
 
 LABEL = 12
 SCRIPTED = "scripted, no model"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xgw import clock
-from xgw.cli import spelling
+from xgw import clock, spelling
 from xgw.cli.configuration import load
 from xgw.errors import ApiError, UsageError, WorkError
 

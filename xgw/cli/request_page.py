@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-from xgw.cli import spelling
+from xgw import spelling
 from xgw.cli.pages import Page
 from xgw.cli.run_page import render_error
 from xgw.cli.terminal import Role
-from xgw.cli.wording import client_words, first_token_words, joined
 from xgw.queries import payloads
 from xgw.queries.pages import Row
+from xgw.queries.wording import client_words, first_token_words, joined
 from xgw.store.database import Store
 
 

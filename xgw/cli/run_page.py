@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 
-from xgw import clock
-from xgw.cli import spelling, timeline
+from xgw import clock, spelling
+from xgw.cli import timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.terminal import role_of
-from xgw.cli.wording import error_words, first_token_words, joined, speed_words, usage_words
 from xgw.queries import payloads
 from xgw.queries.pages import Row
+from xgw.queries.wording import error_words, first_token_words, joined, speed_words, usage_words
 from xgw.store.database import Store
 
 STEP_INDENT = 3

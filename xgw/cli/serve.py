@@ -19,7 +19,7 @@ import orjson
 from xgw import __version__, clock
 from xgw.cli.configuration import load, with_configuration
 from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
-from xgw.cli.spelling import usd
+from xgw.spelling import usd
 
 if TYPE_CHECKING:
     from xgw.config import Config, Loaded

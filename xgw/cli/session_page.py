@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xgw import clock
-from xgw.cli import listing, overview, spelling
+from xgw import clock, spelling
+from xgw.cli import listing
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import role_of
-from xgw.cli.wording import counted, joined, usage_with_total
 from xgw.events import Envelope
+from xgw.queries import overview, sessions, turns
 from xgw.queries import pages as listed
-from xgw.queries import sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Row
+from xgw.queries.wording import counted, joined, usage_with_total
 from xgw.store.database import Store
 
 NEWEST_TURNS = 20

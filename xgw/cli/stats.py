@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xgw.cli import reading, spelling
+from xgw import spelling
+from xgw.cli import reading
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.tables import Cell, Column, left_out, render
 from xgw.cli.terminal import Role, Screen, note, stdout, write, write_json

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xgw import clock
-from xgw.cli import spelling, timeline
+from xgw import clock, spelling
+from xgw.cli import timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.run_page import render_error
-from xgw.cli.wording import (
+from xgw.queries import payloads, requests, steps
+from xgw.queries.pages import Row
+from xgw.queries.wording import (
     counted,
     first_token_words,
     joined,
     speed_words,
     usage_with_total,
 )
-from xgw.queries import payloads, requests, steps
-from xgw.queries.pages import Row
 from xgw.store.database import Store
 
 SHOWN_MESSAGES = 12

@@ -6,10 +6,11 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xgw.cli import spelling, texts
+from xgw import spelling
+from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
-from xgw.cli.wording import served_words
 from xgw.queries.pages import Row
+from xgw.queries.wording import served_words
 
 NAME_CELLS = 24
 BAR_AT = 46

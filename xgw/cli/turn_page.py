@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
-from xgw import clock
-from xgw.cli import spelling
-from xgw.cli.overview import state_of_turn
+from xgw import clock, spelling
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.run_page import render_error, render_steps, render_times
 from xgw.cli.terminal import role_of
-from xgw.cli.wording import client_words, counted, joined, usage_with_total
 from xgw.queries import payloads, sessions
+from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Row
+from xgw.queries.wording import client_words, counted, joined, usage_with_total
 from xgw.store.database import Store
 from xgw.store.models import RequestLog
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xgw.cli import spelling
+from xgw import spelling
 from xgw.queries.pages import Row
 
 
