@@ -20,6 +20,7 @@ def list_events(
     *,
     project: str | None = None,
     session_id: str | None = None,
+    turn_id: str | None = None,
     types: Collection[str] | None = None,
 ) -> list[Envelope]:
     """At most `limit` events with a `seq` above `after`; None for a bound means no bound."""
@@ -28,6 +29,8 @@ def list_events(
         query = query.where(Event.project_id == project)
     if session_id is not None:
         query = query.where(Event.session_id == session_id)
+    if turn_id is not None:
+        query = query.where(Event.turn_id == turn_id)
     if types is not None:
         query = query.where(Event.type.in_(types))
     with snapshot(store):

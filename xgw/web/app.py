@@ -34,6 +34,9 @@ from xgw.upkeep.sweep import Sweep
 from xgw.web.api import create_api
 from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
+from xgw.web.live import open_screen
+from xgw.web.live.socket import add_socket
+from xgw.web.pages import create_pages
 from xgw.web.refusals import register_errors
 from xgw.web.security import Guard, Keyring
 from xgw.web.v1 import OpenAI
@@ -142,6 +145,8 @@ def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flas
     app.extensions["xgw"] = services
     register_errors(app)
     app.register_blueprint(create_api())
+    app.register_blueprint(create_pages())
+    add_socket(app, services, open_screen)
     surface = OpenAI(app.wsgi_app, services)
     app.wsgi_app = Guard(surface, loaded.config, services.keyring)  # type: ignore[method-assign]
     return app

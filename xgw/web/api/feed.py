@@ -25,6 +25,7 @@ class Watch:
     session_id: str | None = None
     types: frozenset[str] | None = None
     after: int | None = None
+    turn_id: str | None = None
 
     def wants(self, envelope: Envelope) -> bool:
         """Whether this event is for the watcher."""
@@ -32,6 +33,7 @@ class Watch:
             (self.types is None or envelope.type in self.types)
             and (self.project is None or envelope.project_id == self.project)
             and (self.session_id is None or envelope.session_id == self.session_id)
+            and (self.turn_id is None or envelope.turn_id == self.turn_id)
         )
 
 
@@ -79,6 +81,7 @@ class Feed:
                 PAGE,
                 project=self.watch.project,
                 session_id=self.watch.session_id,
+                turn_id=self.watch.turn_id,
                 types=self.watch.types,
             )
             if not page:

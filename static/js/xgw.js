@@ -1,0 +1,275 @@
+/* What the pages do by themselves: the socket's cursor, texts that grow, times, keys, copying.
+   Everything can be read without this file. */
+(() => {
+  "use strict";
+
+  const $ = (id) => document.getElementById(id);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // -- the socket ------------------------------------------------------------------------------
+  // The cursor goes into the URL of the next connection: after each message, since a page that
+  // was hidden opens its socket again without asking, and before each connection.
+
+  const live = () => document.querySelector("[data-live]");
+
+  function pointAtCursor(connection) {
+    const page = live();
+    if (!page || !connection) return;
+    const url = new URL(connection.url);
+    url.searchParams.set("after", page.dataset.cursor);
+    connection.url = url.href;
+  }
+
+  addEventListener("htmx:ws:before:connection", (event) => pointAtCursor(event.detail.connection));
+  addEventListener("htmx:ws:after:connection", () => say("connected"));
+  addEventListener("htmx:ws:close", (event) => {
+    if (event.detail.reason === "closed" && event.detail.code !== 1000) say("waiting");
+  });
+
+  function say(state) {
+    const sign = $("connection");
+    if (!sign) return;
+    sign.dataset.state = state;
+    sign.textContent = state === "connected" ? "live" : "not connected, trying again";
+  }
+
+  addEventListener("htmx:ws:before:message:incoming", (event) => {
+    const message = parsed(event.detail.message.data);
+    if (!message) return;
+    if (message.reload) { location.reload(); return; }
+    before();
+  });
+
+  addEventListener("htmx:ws:after:message:incoming", (event) => {
+    const message = parsed(event.detail.message.data);
+    if (!message) return;
+    for (const piece of message.texts || []) grow(piece);
+    const page = live();
+    if (page && message.seq !== undefined) page.dataset.cursor = message.seq;
+    pointAtCursor(event.detail.connection);
+    after();
+  });
+
+  function parsed(text) {
+    try { return JSON.parse(text); } catch { return null; }
+  }
+
+  // -- texts that grow -------------------------------------------------------------------------
+  // `at` counts characters (code points) from the beginning of the text; what is there already is
+  // not added again, and what does not follow on replaces all.
+
+  const PIECE = 2000;
+
+  function grow({ id, at, text }) {
+    const place = $(id);
+    if (!place) return;
+    const known = Number(place.dataset.length || 0);
+    let added = text;
+    if (at > known || at === 0) { place.replaceChildren(); }
+    else if (at < known) { added = [...text].slice(known - at).join(""); }
+    const length = Math.max(at + [...text].length, at === 0 ? 0 : known);
+    if (added) append(place, added);
+    place.dataset.length = length;
+    place.closest("[data-waiting-text]")?.removeAttribute("data-waiting-text");
+  }
+
+  // A block for each few thousand characters, broken at a line's end: what a browser lays out anew
+  // for a further piece is the last block alone, however long the text is.
+  function append(place, text) {
+    let block = place.lastElementChild;
+    if (!block) { block = place.appendChild(document.createElement("div")); block._length = 0; }
+    const cut = block._length > PIECE ? text.indexOf("\n") : -1;
+    if (cut >= 0) {
+      block.append(text.slice(0, cut));
+      block = place.appendChild(document.createElement("div"));
+      block._length = 0;
+      text = text.slice(cut + 1);
+    }
+    const last = block.lastChild;
+    if (last && last.nodeType === Node.TEXT_NODE && last.length < PIECE) last.appendData(text);
+    else block.append(text);
+    block._length = (block._length || 0) + text.length;
+  }
+
+  // -- following the end -----------------------------------------------------------------------
+  // The page stays at its end while its reader is there; once they scroll up it stays where it is
+  // and counts what is new.
+
+  let wasAtEnd = true;
+  const follower = () => document.querySelector("[data-follow]");
+
+  function scroller(place) {
+    return getComputedStyle(place).overflowY === "auto" ? place : document.scrollingElement;
+  }
+
+  function atEnd(place) {
+    const box = scroller(place);
+    return box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+  }
+
+  let newBefore = 0;
+
+  function before() {
+    const place = follower();
+    if (!place) return;
+    wasAtEnd = atEnd(place) || place.dataset.follow === "start";
+    newBefore = place.querySelectorAll(".entry").length;
+  }
+
+  function after() {
+    for (const entry of all("[data-hold]")) hold(entry);
+    tick();
+    const place = follower();
+    if (!place) return;
+    place.dataset.follow = "on";
+    if (wasAtEnd) { toEnd(place); return; }
+    const added = place.querySelectorAll(".entry").length - newBefore;
+    const pill = $("new-entries");
+    if (pill && added > 0) {
+      pill.dataset.count = Number(pill.dataset.count || 0) + added;
+      pill.textContent = `${pill.dataset.count} new ↓`;
+      pill.hidden = false;
+    }
+  }
+
+  function toEnd(place) {
+    const box = scroller(place);
+    box.scrollTop = box.scrollHeight;
+    const pill = $("new-entries");
+    if (pill) { pill.hidden = true; pill.dataset.count = 0; }
+  }
+
+  // -- rows that come in under the pointer wait until it has gone --------------------------------
+
+  function hold(entry) {
+    const list = entry.parentElement;
+    if (list && list.matches(":hover")) {
+      entry.hidden = true;
+      list.addEventListener("mouseleave", () => { entry.hidden = false; }, { once: true });
+    }
+    entry.removeAttribute("data-hold");
+  }
+
+  // -- times ---------------------------------------------------------------------------------------
+
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+  function ago(seconds) {
+    for (const [unit, scale] of UNITS) if (seconds >= scale) return `${Math.floor(seconds / scale)} ${unit} ago`;
+    return "now";
+  }
+
+  function duration(ms) {
+    if (ms < 1000) return `${Math.round(ms)} ms`;
+    const s = ms / 1000;
+    if (s < 100) return s < 10 ? `${s.toFixed(2)} s` : `${s.toFixed(1)} s`;
+    const total = Math.round(s), minutes = Math.floor(total / 60), rest = total % 60;
+    if (minutes < 60) return `${minutes} min ${String(rest).padStart(2, "0")} s`;
+    return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+  }
+
+  function timer(ms) {
+    const s = Math.floor(ms / 1000), two = (n) => String(n).padStart(2, "0");
+    const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60;
+    return h ? `${h}:${two(m)}:${two(s % 60)}` : `${two(m)}:${two(s % 60)}`;
+  }
+
+  function set(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+  }
+
+  function tick() {
+    const now = Date.now();
+    for (const element of all("[data-ago]")) set(element, ago((now - Date.parse(element.dateTime)) / 1000));
+    for (const element of all("[data-since]")) set(element, duration(Math.max(0, now - Date.parse(element.dataset.since))));
+    for (const element of all("[data-timer]")) set(element, timer(Math.max(0, now - Date.parse(element.dataset.timer))));
+    for (const chart of all("[data-grows]")) stretch(chart, now);
+  }
+
+  // A waterfall that is still running: drawn for the time until `data-until`, it goes on to now.
+  function stretch(chart, now) {
+    const from = Date.parse(chart.dataset.from), until = Date.parse(chart.dataset.until);
+    const share = Math.min(1, (until - from) / Math.max(1, now - from));
+    for (const part of all("[data-x]", chart)) {
+      const x = part.dataset.x * share;
+      const width = part.hasAttribute("data-open") ? 100 - x : part.dataset.w * share;
+      if (part.tagName === "text") part.setAttribute("x", `${x}%`);
+      else if (part.tagName === "line") { part.setAttribute("x1", `${x}%`); part.setAttribute("x2", `${x + width}%`); }
+      else { part.setAttribute("x", `${x}%`); part.setAttribute("width", `${Math.max(0.3, width)}%`); }
+    }
+  }
+
+  setInterval(tick, 500);
+
+  // -- keys ------------------------------------------------------------------------------------
+
+  const rows = () => all("[data-row]").filter((row) => row.offsetParent !== null);
+
+  function move(by) {
+    const found = rows();
+    if (!found.length) return;
+    const at = found.findIndex((row) => row.contains(document.activeElement));
+    const next = found[Math.min(found.length - 1, Math.max(0, at < 0 ? (by > 0 ? 0 : found.length - 1) : at + by))];
+    const link = next.matches("a[href]") ? next : next.querySelector("a[href]");
+    if (link) { link.focus({ preventScroll: true }); next.scrollIntoView({ block: "nearest" }); }
+  }
+
+  function follow(selector) {
+    const link = document.querySelector(selector);
+    if (link) link.click();
+    return Boolean(link);
+  }
+
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) {
+      if (event.key === "k" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("find")?.focus(); }
+      return;
+    }
+    const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (typing) { if (event.key === "Escape") event.target.blur(); return; }
+    if (document.querySelector("dialog[open]")) return;
+    const acts = {
+      "/": () => { const box = $("filter") || $("find"); box?.focus(); box?.select?.(); return Boolean(box); },
+      "?": () => { $("help").showModal(); return true; },
+      "j": () => { move(1); return true; },
+      "k": () => { move(-1); return true; },
+      "[": () => follow("a[rel~=prev]"),
+      "]": () => follow("a[rel~=next]"),
+      "{": () => follow("a[data-key='prev-error']"),
+      "}": () => follow("a[data-key='next-error']"),
+    };
+    const act = acts[event.key] || (/^[1-8]$/.test(event.key)
+      ? () => { const tab = all(".tabs a")[Number(event.key) - 1]; tab?.click(); return Boolean(tab); } : null);
+    if (act && act()) event.preventDefault();
+  });
+
+  // -- clicks ----------------------------------------------------------------------------------
+
+  addEventListener("click", async (event) => {
+    const copy = event.target.closest("[data-copy]");
+    if (copy) {
+      try { await navigator.clipboard.writeText(copy.dataset.copy); copy.textContent = "copied"; }
+      catch { copy.textContent = "press Ctrl+C"; select(copy); }
+      setTimeout(() => { copy.textContent = "copy"; }, 1500);
+      return;
+    }
+    if (event.target.id === "new-entries") { const place = follower(); if (place) toEnd(place); return; }
+    // A whole row leads where its first link does, unless a text was selected in it.
+    const row = event.target.closest("[data-row]");
+    if (row && !event.target.closest("a, button, summary, input, label") && !String(getSelection())) {
+      const link = row.querySelector("a[href]");
+      if (link) link.click();
+    }
+  });
+
+  function select(button) {
+    const text = button.parentElement.querySelector("code") || button.previousElementSibling;
+    if (text) getSelection().selectAllChildren(text);
+  }
+
+  addEventListener("DOMContentLoaded", () => {
+    tick();
+    const place = follower();
+    if (place && place.dataset.follow === "start" && scroller(place) === place) toEnd(place);
+  });
+})();

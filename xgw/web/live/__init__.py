@@ -1,0 +1,25 @@
+"""Live pages: committed events → which partial shows them → one socket a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from xgw import errors
+from xgw.web.live.screen import Screen
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+
+Open = Callable[["Services", Mapping[str, str]], Screen]
+
+SCREENS: dict[str, Open] = {}
+"""By the `page` that the socket's query names: what makes the screen of such a page."""
+
+
+def open_screen(services: Services, query: Mapping[str, str]) -> Screen:
+    """The screen that a socket's query asks for; ApiError 404 or 422 if there is none."""
+    opened = SCREENS.get(query.get("page", ""))
+    if opened is None:
+        raise errors.unprocessable("page must be one that is kept up to date", param="page")
+    return opened(services, query)

@@ -1,0 +1,156 @@
+"""WS /ui/socket: keeps one open page up to date. Committed events → partials → one message."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flask import Flask, request
+from flask_sock import Sock
+from simple_websocket import ConnectionClosed
+
+from xgw import clock, errors
+from xgw.queries import events
+from xgw.web.api.feed import Feed
+from xgw.web.live.messages import RELOAD, build_message
+from xgw.web.live.screen import Screen
+
+if TYPE_CHECKING:
+    from xgw.events import Envelope
+    from xgw.web.app import Services
+
+PING_SECONDS = 25
+SEND_SECONDS = 30.0
+"""A browser that takes nothing for so long is cut; it comes back by itself."""
+
+IDLE_SECONDS = 1.0
+"""How soon a page that was left gives its place back."""
+
+FAR_BEHIND = 5000
+"""Events that a page has missed, above which it is opened anew instead."""
+
+MAX_MESSAGE = 4096
+SERVICE_RESTART, TRY_AGAIN_LATER = 1012, 1013
+
+OpenScreen = Callable[["Services", Mapping[str, str]], Screen]
+
+log = logging.getLogger("xgw.web")
+
+
+class SteadySocket:
+    """A socket for two threads: what one sends is whole before the other's begins, or it ends."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        sock.settimeout(SEND_SECONDS)
+
+    def send(self, content: bytes) -> int:
+        """All of it; OSError, and no connection any more, if it is not taken in time."""
+        with self._lock:
+            try:
+                self._sock.sendall(content)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+                raise
+        return len(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def add_socket(app: Flask, services: Services, open_screen: OpenScreen) -> None:
+    """Serve `/ui/socket` in `app`; `open_screen` makes the screen that a query asks for."""
+    sock = Sock(app)
+    app.config["SOCK_SERVER_OPTIONS"] = {
+        "ping_interval": PING_SECONDS,
+        "max_message_size": MAX_MESSAGE,
+    }
+    app.before_request(_steady)
+
+    def keep_up_to_date(ws: Any) -> None:
+        """WS /ui/socket?page=…&after=SEQ"""
+        try:
+            with services.watchers.taken():
+                screen = open_screen(services, request.args)
+                code = _serve(ws, services, screen, _after(request.args))
+            with contextlib.suppress(ConnectionClosed, OSError):
+                ws.close(code)
+        except errors.ApiError as refusal:
+            with contextlib.suppress(ConnectionClosed, OSError):
+                ws.close(TRY_AGAIN_LATER if refusal.status == 503 else 1008, refusal.message[:100])
+        finally:
+            # Or werkzeug answers over the open connection, and the browser sees a fault.
+            ws.thread.join(IDLE_SECONDS)
+            with contextlib.suppress(OSError):
+                ws.sock.shutdown(socket.SHUT_WR)
+
+    sock.route("/ui/socket")(keep_up_to_date)
+
+
+def _steady() -> None:
+    """Before a handshake: both threads of a websocket send through one lock."""
+    environ = request.environ
+    if environ.get("PATH_INFO") != "/ui/socket":
+        return
+    # Compressing what goes to a browser on the same machine costs more than it saves.
+    environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
+    for name in ("gunicorn.socket", "werkzeug.socket"):
+        if name in environ:
+            environ[name] = SteadySocket(environ[name])
+
+
+def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
+    """Until the page is left, or the server ends; the code to close with."""
+    newest = max(services.hub.newest, events.newest(services.store))
+    if after > newest or (newest - after > FAR_BEHIND and _watches_all(screen)):
+        ws.send(RELOAD)
+        return 1000
+    feed = Feed(
+        services.store, services.hub, services.recorder.live, replace(screen.watch, after=after)
+    )
+    drawn_at = 0.0
+    for batch in feed.batches(IDLE_SECONDS):
+        ws.input_buffer.clear()
+        if not ws.connected:
+            return 1000
+        if any(envelope.type == "stream.lagged" for envelope in batch):
+            return TRY_AGAIN_LATER
+        if not batch:
+            continue
+        _send(ws, screen, batch)
+        # What happens meanwhile is drawn together, each part once: the mailbox holds it.
+        rest = screen.pause - (clock.monotonic() - drawn_at)
+        drawn_at = clock.monotonic()
+        if rest > 0:
+            ws.event.wait(rest)
+            drawn_at = clock.monotonic()
+    return SERVICE_RESTART
+
+
+def _watches_all(screen: Screen) -> bool:
+    return screen.watch.session_id is None and screen.watch.turn_id is None
+
+
+def _send(ws: Any, screen: Screen, batch: list[Envelope]) -> None:
+    seq = None
+    for envelope in batch:
+        screen.note(envelope)
+        seq = envelope.seq if envelope.seq is not None else seq
+    swaps = screen.draw()
+    deltas = [envelope for envelope in batch if envelope.type == "step.delta"]
+    if seq is not None or swaps or deltas:
+        ws.send(build_message(seq, swaps, deltas))
+
+
+def _after(args: Mapping[str, str]) -> int:
+    text = args.get("after", "")
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise errors.unprocessable("after must be the seq of an event, or 0", param="after")

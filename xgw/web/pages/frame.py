@@ -1,0 +1,102 @@
+"""What all pages share: how one is answered, its headers, and the token that its forms carry."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from flask import Response, current_app, g, redirect, request
+
+from xgw import errors
+from xgw.queries import events
+from xgw.web.templating import render
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+CSRF_COOKIE = "xgw_csrf"
+CSRF_FIELD = "csrf"
+
+
+def services() -> Services:
+    """What the application runs on."""
+    found: Services = current_app.extensions["xgw"]
+    return found
+
+
+def page(template: str, *, status: int = 200, **values: Any) -> Response:
+    """A page in the frame: navigation, search, what `values` put into it."""
+    token = csrf_token()
+    html = render(template, csrf=token, path=request.path, base_url=base_url(), **values)
+    response = answer(html, status)
+    if request.cookies.get(CSRF_COOKIE) != token:
+        response.set_cookie(
+            CSRF_COOKIE, token, httponly=True, samesite="Strict", secure=request.is_secure, path="/"
+        )
+    return response
+
+
+def partial(template: str, **values: Any) -> Response:
+    """A part of a page alone, as the page and the socket show it."""
+    return answer(render(template, **values))
+
+
+def answer(html: str, status: int = 200) -> Response:
+    """HTML under the dashboard's policy: nothing is loaded from elsewhere, no script inside."""
+    response = Response(html, status, mimetype="text/html")
+    response.headers.update(HEADERS)
+    return response
+
+
+def see_other(path: str) -> Response:
+    """303: a form was carried out, its result is at `path`."""
+    response = redirect(path, 303, Response=Response)
+    assert isinstance(response, Response)
+    return response
+
+
+def base_url() -> str:
+    """What to paste into a client, by the name that the browser uses."""
+    return f"{request.scheme}://{request.host}/v1"
+
+
+def newest_seq() -> int:
+    """The newest event; what is read afterwards is at least as new."""
+    return events.newest(services().store)
+
+
+def csrf_token() -> str:
+    """The browser's token, a new one if it has none: a form sends it, a foreign page cannot."""
+    if "csrf" not in g:
+        known = request.cookies.get(CSRF_COOKIE, "")
+        g.csrf = known if len(known) == 43 and known.isascii() else secrets.token_urlsafe(32)
+    token: str = g.csrf
+    return token
+
+
+def check_form() -> None:
+    """ApiError 403 for a form without the token of the browser that sends it."""
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return
+    sent, known = request.form.get(CSRF_FIELD, ""), request.cookies.get(CSRF_COOKIE, "")
+    if not known or not hmac.compare_digest(sent.encode(), known.encode()):
+        message = "this form is out of date: go back, reload the page and send it again"
+        raise errors.forbidden(message, code="csrf")

@@ -1,0 +1,7 @@
+"""Pages: health."""
+
+from __future__ import annotations
+
+from flask import Blueprint
+
+routes = Blueprint("health", __name__)

@@ -1,0 +1,7 @@
+"""Pages: login."""
+
+from __future__ import annotations
+
+from flask import Blueprint
+
+routes = Blueprint("login", __name__)

@@ -1,0 +1,124 @@
+"""What templates spell with: figures, times, states and JSON as people read them."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from xgw import clock, spelling
+from xgw.queries import wording
+
+SHOWN_BYTES = 256 << 10
+"""A text is shown up to this length, with a link to the whole."""
+
+_STATES = {
+    "success": "done",
+    "waiting_tool": "waiting",
+    "archived": "archived",
+}
+_TITLES = re.compile(r"\s+")
+
+
+def state_word(state: str) -> str:
+    """The name of a state: it is both read and the name of its colour."""
+    return _STATES.get(state, state)
+
+
+def title(text: str | None, most: int = 120) -> str:
+    """A text in one line, cut."""
+    line = _TITLES.sub(" ", text or "").strip()
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def short_id(id: str) -> str:
+    """Enough of an id to tell it from its neighbours: its kind, and its last digits."""
+    kind, _, digits = id.partition("_")
+    return f"{kind}_…{digits[-6:]}" if len(digits) > 12 else id
+
+
+def short_key(key: str) -> str:
+    """A client's identifier, its middle left out where it is long."""
+    return key if len(key) <= 24 else f"{key[:10]}…{key[-10:]}"
+
+
+def json_text(value: Any) -> str:
+    """JSON, indented; a text that is JSON is taken apart, any other stands as it is."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return str(value)
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def json_line(value: Any) -> str:
+    """JSON in one line; a text that is JSON is taken apart, any other stands as it is."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return str(value)
+    return orjson.dumps(value).decode()
+
+
+def rfc3339(at: datetime.datetime) -> str:
+    """For `datetime` attributes."""
+    return clock.to_rfc3339(at)
+
+
+def seconds_since(at: datetime.datetime, now: datetime.datetime) -> float:
+    """How long ago; never negative, for clocks go back."""
+    return max(0.0, (now - at).total_seconds())
+
+
+def timer(ms: float) -> str:
+    """A running time as a clock shows it: 00:41, 1:02:07."""
+    minutes, seconds = divmod(int(ms // 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
+
+
+def nth(number: int) -> str:
+    """1st, 2nd, 3rd."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
+    return f"{number}{ending or 'th'}"
+
+
+def percent(part: float | None, whole: float | None) -> str:
+    """A share in percent, unknown where either is."""
+    if part is None or not whole:
+        return spelling.UNKNOWN
+    return f"{100 * part / whole:.0f} %"
+
+
+FILTERS: Mapping[str, Callable[..., str | float]] = {
+    "state_word": state_word,
+    "title_line": title,
+    "short_id": short_id,
+    "short_key": short_key,
+    "json_text": json_text,
+    "json_line": json_line,
+    "rfc3339": rfc3339,
+    "timer": timer,
+    "nth": nth,
+    "count": spelling.count,
+    "usd": spelling.usd,
+    "duration": spelling.duration,
+    "bytes": spelling.size,
+    "moment": spelling.moment,
+    "time_of_day": spelling.time_of_day,
+    "served": wording.served_words,
+    "counted": wording.counted,
+}
+
+GLOBALS: Mapping[str, Callable[..., Any]] = {
+    "now": clock.now,
+    "ago": spelling.ago,
+    "seconds_since": seconds_since,
+    "percent": percent,
+    "joined": wording.joined,
+}
