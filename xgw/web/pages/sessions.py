@@ -15,6 +15,12 @@ def go_home() -> Response:
     return frame.see_other("/ui/")
 
 
+@routes.get("/ui")
+def go_to_list() -> Response:
+    """GET /ui: the dashboard"""
+    return frame.see_other("/ui/")
+
+
 @routes.get("/ui/")
 def list_sessions() -> Response:
     """GET /ui/"""
