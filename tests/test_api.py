@@ -13,6 +13,7 @@ import pytest
 from api_server import TEAM_KEY, TOKEN, ApiServer, Reply
 from filled_store import FilledStore, selects, tell
 from xgw import clock, ids
+from xgw.store import migrations
 from xgw.store.models import RequestLog, Run, Session, Step, Turn
 
 TOTALS = (
@@ -437,7 +438,7 @@ def test_health_tells_the_token_what_it_runs_on_and_others_the_status(
     assert (health["status"], health["reasons"]) == ("ok", [])
     assert health["store"]["path"] == str(filled.store.path)
     assert health["store"]["size_bytes"] > 0
-    assert health["store"]["schema"].startswith("0001")
+    assert health["store"]["schema"] == migrations.schema_version(filled.store)
     assert health["writer"]["queue_depth"] == 0
     assert health["writer"]["down"] is False
     assert health["threads"] > 0

@@ -24,7 +24,7 @@ from xgw.errors import UsageError
 from xgw.store import migrations
 from xgw.store.database import Store
 
-FIRST = "0001_first"
+OURS = sorted(path.stem for path in migrations.DIRECTORY.glob("[0-9]*.py"))
 ADD_COLUMN = """
 def up(migrator, db):
     db.execute_sql("ALTER TABLE sessions ADD COLUMN colour TEXT")
@@ -45,16 +45,17 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
-    """A folder of migrations that begins as ours does."""
+    """A folder with our migrations, for more of them."""
     folder = tmp_path / "scripts"
     folder.mkdir()
-    shutil.copy(migrations.DIRECTORY / f"{FIRST}.py", folder)
+    for name in OURS:
+        shutil.copy(migrations.DIRECTORY / f"{name}.py", folder)
     return folder
 
 
 @pytest.fixture
 def existing(path: Path, scripts: Path) -> Path:
-    """A store of the first schema, with a session."""
+    """A store of this version's schema, with a session."""
     path.parent.mkdir()
     filled = FilledStore(path.parent)
     filled.session("kept")
@@ -90,12 +91,12 @@ def test_a_new_store(path: Path) -> None:
     store = Store(path)
     before = clock.now()
     report = migrations.migrate(store)
-    assert report == migrations.MigrationReport([FIRST], None)
-    assert migrations.schema_version(store) == FIRST
-    [(name, applied)] = migrations.status(store)
-    assert name == FIRST
-    assert applied is not None
-    assert before <= applied <= clock.now()
+    assert report == migrations.MigrationReport(OURS, None)
+    assert migrations.schema_version(store) == OURS[-1]
+    assert [name for name, _ in migrations.status(store)] == OURS
+    for _, applied in migrations.status(store):
+        assert applied is not None
+        assert before <= applied <= clock.now()
     assert store.sql("PRAGMA journal_mode") == [("wal",)]
     assert migrations.migrate(store) == migrations.MigrationReport([], None)
     store.close()
@@ -105,30 +106,42 @@ def test_a_new_store(path: Path) -> None:
 def test_an_empty_file_is_a_new_store(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    assert migrations.migrate(Store(path)).applied == [FIRST]
+    assert migrations.migrate(Store(path)).applied == OURS
+
+
+@pytest.mark.parametrize("count", range(1, len(OURS)))
+def test_an_older_store_comes_to_be_as_a_new_one(path: Path, scripts: Path, count: int) -> None:
+    for name in OURS[count:]:
+        (scripts / f"{name}.py").unlink()
+    assert migrations.migrate(Store(path), directory=scripts).applied == OURS[:count]
+    fresh = path.with_name("fresh.db")
+    migrations.migrate(Store(fresh))
+    assert migrations.migrate(Store(path)).applied == OURS[count:]
+    schema = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
+    assert query(path, schema) == query(fresh, schema)
 
 
 def test_a_dry_run_changes_nothing(path: Path, existing: Path, scripts: Path) -> None:
     fresh = path.parent / "deeper" / "fresh.db"
-    assert migrations.migrate(Store(fresh), dry_run=True).applied == [FIRST]
-    assert migrations.status(Store(fresh)) == [(FIRST, None)]
+    assert migrations.migrate(Store(fresh), dry_run=True).applied == OURS
+    assert migrations.status(Store(fresh)) == [(name, None) for name in OURS]
     assert not fresh.parent.exists()
 
-    (scripts / "0002_colour.py").write_text(ADD_COLUMN)
+    (scripts / "0901_colour.py").write_text(ADD_COLUMN)
     before = contents(existing.parent)
     report = migrations.migrate(Store(existing), dry_run=True, directory=scripts)
-    assert report == migrations.MigrationReport(["0002_colour"], None)
+    assert report == migrations.MigrationReport(["0901_colour"], None)
     assert contents(existing.parent) == before
 
 
 def test_an_older_store_is_copied_and_then_changed(existing: Path, scripts: Path) -> None:
-    (scripts / "0002_colour.py").write_text(ADD_COLUMN)
-    (scripts / "0003_more.py").write_text("def up(migrator, db):\n    pass\n")
+    (scripts / "0901_colour.py").write_text(ADD_COLUMN)
+    (scripts / "0902_more.py").write_text("def up(migrator, db):\n    pass\n")
     report = migrations.migrate(Store(existing), directory=scripts)
-    assert report.applied == ["0002_colour", "0003_more"]
+    assert report.applied == ["0901_colour", "0902_more"]
     assert query(existing, "SELECT session_key, colour FROM sessions") == [("kept", "green")]
     names = [name for name, _ in migrations.status(Store(existing), directory=scripts)]
-    assert names == [FIRST, "0002_colour", "0003_more"]
+    assert names == [*OURS, "0901_colour", "0902_more"]
 
     assert report.backup is not None
     assert report.backup.parent == existing.parent
@@ -140,7 +153,7 @@ def test_an_older_store_is_copied_and_then_changed(existing: Path, scripts: Path
 
 
 def test_a_backup_holds_what_is_still_in_the_log(existing: Path, scripts: Path) -> None:
-    (scripts / "0002_colour.py").write_text(ADD_COLUMN)
+    (scripts / "0901_colour.py").write_text(ADD_COLUMN)
     writer = Store(existing).open_writer()
     writer.execute("PRAGMA wal_autocheckpoint = 0")
     writer.execute("UPDATE sessions SET session_key = 'late'")
@@ -156,24 +169,24 @@ def test_a_backup_holds_what_is_still_in_the_log(existing: Path, scripts: Path) 
     ["raise RuntimeError('a fault')", "db.execute_sql('SELECT nonsense')", "db.nonsense()"],
 )
 def test_a_migration_is_all_or_nothing(existing: Path, scripts: Path, fault: str) -> None:
-    (scripts / "0002_colour.py").write_text(ADD_COLUMN)
-    (scripts / "0003_broken.py").write_text(BREAK.format(fault=fault))
+    (scripts / "0901_colour.py").write_text(ADD_COLUMN)
+    (scripts / "0902_broken.py").write_text(BREAK.format(fault=fault))
     with pytest.raises((RuntimeError, AttributeError, UsageError)):
         migrations.migrate(Store(existing), directory=scripts)
     assert query(existing, "SELECT session_key, colour FROM sessions") == [("kept", "green")]
     assert query(existing, "SELECT name FROM sqlite_master WHERE name = 'half'") == []
-    (scripts / "0003_broken.py").write_text("def up(migrator, db):\n    pass\n")
-    assert migrations.migrate(Store(existing), directory=scripts).applied == ["0003_broken"]
+    (scripts / "0902_broken.py").write_text("def up(migrator, db):\n    pass\n")
+    assert migrations.migrate(Store(existing), directory=scripts).applied == ["0902_broken"]
 
 
 def test_a_process_that_dies_in_a_migration_leaves_it_undone(existing: Path, scripts: Path) -> None:
     fault = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
-    (scripts / "0002_dies.py").write_text(BREAK.format(fault=fault))
+    (scripts / "0901_dies.py").write_text(BREAK.format(fault=fault))
     process = _migrating(existing, scripts)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == -signal.SIGKILL
-    (scripts / "0002_dies.py").write_text(ADD_COLUMN)
-    assert migrations.migrate(Store(existing), directory=scripts).applied == ["0002_dies"]
+    (scripts / "0901_dies.py").write_text(ADD_COLUMN)
+    assert migrations.migrate(Store(existing), directory=scripts).applied == ["0901_dies"]
     assert query(existing, "SELECT session_key, colour FROM sessions") == [("kept", "green")]
     assert query(existing, "SELECT name FROM sqlite_master WHERE name = 'half'") == []
 
@@ -183,7 +196,7 @@ def test_processes_that_migrate_at_once(path: Path, scripts: Path, is_new: bool)
     if not is_new:
         migrations.migrate(Store(path), directory=scripts)
         for number in range(2, 6):
-            (scripts / f"000{number}_add.py").write_text(ADD_COLUMN.replace("colour", f"c{number}"))
+            (scripts / f"090{number}_add.py").write_text(ADD_COLUMN.replace("colour", f"c{number}"))
     pending = migrations.migrate(Store(path), dry_run=True, directory=scripts).applied
     processes = [_migrating(path, scripts, waits=True) for _ in range(4)]
     for process in processes:
@@ -224,13 +237,13 @@ print(*migrations.migrate(Store(Path(sys.argv[1])), directory=Path(sys.argv[2]))
 def test_a_store_of_a_newer_version(existing: Path) -> None:
     with contextlib.closing(sqlite3.connect(existing)) as connection, connection:
         connection.execute(
-            "INSERT INTO schema_migrations (name, applied) VALUES ('0099_later', '2030-01-01')"
+            "INSERT INTO schema_migrations (name, applied) VALUES ('0999_later', '2030-01-01')"
         )
     before = contents(existing.parent)
-    assert "was written by a newer xgw (schema 0099_later)" in refusal(existing)
+    assert "was written by a newer xgw (schema 0999_later)" in refusal(existing)
     assert contents(existing.parent) == before
     names = [name for name, _ in migrations.status(Store(existing))]
-    assert names == [FIRST, "0099_later"]
+    assert names == [*OURS, "0999_later"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +339,7 @@ def test_a_folder_that_cannot_be_written(closed_folder: Path) -> None:
 
 
 def test_a_store_that_cannot_be_written(closed_folder: Path, scripts: Path) -> None:
-    (scripts / "0002_colour.py").write_text(ADD_COLUMN)
+    (scripts / "0901_colour.py").write_text(ADD_COLUMN)
     path = closed_folder / "xgw.db"
     closed_folder.chmod(0o755)
     migrations.migrate(Store(path))

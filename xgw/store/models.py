@@ -156,6 +156,14 @@ class Turn(Table):
             ),
             (("ended_at", "started_at", "created_at"), False),
             SQL("CREATE INDEX turns_failed ON turns (session_id) WHERE status = 'error'"),
+            SQL(
+                "CREATE INDEX turns_failed_end ON turns (status, ended_at, project_id)"
+                " WHERE status = 'error'"
+            ),
+            SQL(
+                "CREATE INDEX turns_tried_again ON turns (session_id, attempts, llm_calls)"
+                " WHERE attempts > llm_calls"
+            ),
             (("trace_id",), False),
             _where_known("turns", "turn_key", "session_id", by="turn_key", unique=True),
         )
