@@ -197,6 +197,12 @@ class LiveSteps:
             steps = list(self._steps.values())
             return [frame for step in steps for frame in step.whole() if wants(frame)]
 
+    def whole(self, step_id: str) -> list[Envelope]:
+        """The whole text so far of one step; [] if it is not under way in this process."""
+        with self._lock:
+            step = self._steps.get(step_id)
+            return step.whole() if step is not None else []
+
     def unsaved(self) -> list[tuple[Scope, str, str]]:
         """(scope, step id, text) of every step whose text so far should be written."""
         found, now = [], clock.monotonic()

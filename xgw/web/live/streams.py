@@ -1,0 +1,48 @@
+"""The texts of a step under way, as a page shows them when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xgw.recording.live import LiveSteps
+from xgw.web.live.messages import stream_id
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One text that grows: `id` is its element's, `length` counts characters (code points).
+
+    `kind`: text, reasoning, refusal, or tool_arguments; `index` is that of the choice or the call.
+    """
+
+    id: str
+    kind: str
+    index: int
+    text: str
+
+    @property
+    def length(self) -> int:
+        """How much of it is there."""
+        return len(self.text)
+
+
+ALWAYS = (("text", 0),)
+"""A place for these is there before anything has come."""
+
+
+def streams_of(live: LiveSteps, step: Mapping[str, Any]) -> list[Stream]:
+    """The texts of a running step, `text` first; [] for one that has ended.
+
+    What another process relays is known as far as it has been stored.
+    """
+    if step["status"] != "running" or step["step_type"] != "llm_call":
+        return []
+    known = {
+        (e.payload["kind"], e.payload["index"]): e.payload["text"] for e in live.whole(step["id"])
+    }
+    if not known and step["partial_output"]:
+        known = {("text", 0): step["partial_output"]}
+    keys = [*ALWAYS, *(key for key in sorted(known) if key not in ALWAYS)]
+    return [Stream(stream_id(step["id"], *key), *key, known.get(key, "")) for key in keys]
