@@ -12,7 +12,7 @@ from xgw.cli.terminal import role_of
 from xgw.queries import payloads, sessions
 from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Row
-from xgw.queries.wording import client_words, counted, joined, usage_with_total
+from xgw.queries.wording import client_words, counted, joined, nth, usage_with_total
 from xgw.store.database import Store
 from xgw.store.models import RequestLog
 
@@ -88,13 +88,8 @@ def _served(page: Page, turn: Row) -> str | None:
         nobody = "nobody" if turn["ended_at"] else "nobody yet"
         served = f"{served or nobody}, asked for {asked}"
     last = steps[-1]["attempt"] if steps else None
-    tries = f", {_nth(last)} attempt" if last and last > 1 and turn["status"] == "success" else ""
+    tries = f", {nth(last)} attempt" if last and last > 1 and turn["status"] == "success" else ""
     return served + tries if served else None
-
-
-def _nth(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
-    return f"{number}{ending or 'th'}"
 
 
 def _first_token(turn: Row) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from xgw import spelling
 from xgw.queries.pages import Row
 
@@ -74,3 +76,19 @@ def client_words(client: Any) -> str | None:
     key = f"key {client['key']}" if client.get("key") else None
     address = f"from {client['address']}" if client.get("address") else None
     return joined(client.get("user_agent"), address, key) or None
+
+
+def nth(number: int) -> str:
+    """1st, 2nd, 3rd."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
+    return f"{number}{ending or 'th'}"
+
+
+def error_label(error_type: str | None) -> str:
+    """A type of error in words: `upstream_timeout` is an upstream timeout."""
+    return error_type.replace("_", " ") if error_type else "failed"
+
+
+def json_words(value: Any) -> str:
+    """A value as one line of JSON."""
+    return orjson.dumps(value).decode()

@@ -82,12 +82,6 @@ def timer(ms: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
 
 
-def nth(number: int) -> str:
-    """1st, 2nd, 3rd."""
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
-    return f"{number}{ending or 'th'}"
-
-
 def percent(part: float | None, whole: float | None) -> str:
     """A share in percent, unknown where either is."""
     if part is None or not whole:
@@ -104,7 +98,8 @@ FILTERS: Mapping[str, Callable[..., str | float]] = {
     "json_line": json_line,
     "rfc3339": rfc3339,
     "timer": timer,
-    "nth": nth,
+    "nth": wording.nth,
+    "error_label": wording.error_label,
     "count": spelling.count,
     "usd": spelling.usd,
     "duration": spelling.duration,
