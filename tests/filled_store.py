@@ -151,6 +151,14 @@ class FilledStore:
         """An event that is not stored yet."""
         return Envelope(None, type, at(0), "default", session, None, None, None, payload)
 
+    def text(self, text: str) -> str | None:
+        """What a column holds for a text, whatever its length."""
+        return self._transaction.text_column(text)
+
+    def json(self, value: Any) -> str | None:
+        """What a JSON column holds for a value with texts of any length."""
+        return self._transaction.json_column(value)
+
     def event(self, type: str, session: str | None = None, **payload: Any) -> int:
         """A stored event's `seq`; nobody is told of it."""
         return self.keep(self.envelope(type, session, **payload))

@@ -71,7 +71,7 @@ def fetch(
     rows = store.fetch(_sorted(query, conditions, sort, page).limit(page.limit + 1))
     has_more = len(rows) > page.limit
     del rows[page.limit :]
-    return Slice(rows, has_more, _encoded(sort, rows[-1]) if has_more else None)
+    return Slice(rows, has_more, cursor_at(sort, rows[-1]) if has_more else None)
 
 
 def search(
@@ -95,7 +95,7 @@ def search(
         found = fetch(store, query, [*bounds, *sought], sort, page)
     if found.has_more or last is None:
         return found
-    return Slice(found.rows, True, _encoded(sort, last))
+    return Slice(found.rows, True, cursor_at(sort, last))
 
 
 def parse(limit: str | None, cursor: str | None, order: str | None) -> Page:
@@ -109,6 +109,12 @@ def first_text(row: Row, names: Iterable[str]) -> str:
     """The first of these times that a row has, as the store spells it."""
     moment: datetime.datetime = next(row[name] for name in names if row[name] is not None)
     return clock.to_db(moment)
+
+
+def cursor_at(sort: Sort, row: Row) -> str:
+    """The cursor of the page that begins after this row."""
+    position = orjson.dumps([sort.name, sort.value_of(row), row["id"]])
+    return base64.urlsafe_b64encode(position).rstrip(b"=").decode()
 
 
 def _sorted(
@@ -161,11 +167,6 @@ def _limit(text: str | None) -> int:
     if text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_LIMIT:
         return int(text)
     raise errors.unprocessable(f"limit must be a whole number from 1 to {MAX_LIMIT}", param="limit")
-
-
-def _encoded(sort: Sort, row: Row) -> str:
-    position = orjson.dumps([sort.name, sort.value_of(row), row["id"]])
-    return base64.urlsafe_b64encode(position).rstrip(b"=").decode()
 
 
 def _decoded(cursor: str, name: str) -> tuple[str | int, str]:

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
+import peewee
+from peewee import JOIN, fn
 
 from xgw.events import TEXTS, cut_text
 from xgw.queries.payloads import find_bodies
 from xgw.store.database import Store
-from xgw.store.rows import key_named
+from xgw.store.models import Payload
+from xgw.store.rows import REFERENCE, key_named, opened
 
 OF_MESSAGES = ("content", "parts")
 OF_TURNS = ("user_input", "final_output")
@@ -29,6 +32,21 @@ def bring_back(store: Store, rows: Sequence[dict[str, Any]], columns: Iterable[s
     bodies = find_bodies(store, {key for _, _, key in found})
     for row, name, key in found:
         row[name] = orjson.loads(bodies.get(key, b"null"))
+
+
+def with_text(query: peewee.ModelSelect[Any], column: peewee.ColumnBase) -> peewee.ModelSelect[Any]:
+    """A query of rows that come with the payload which a text column may name; see `take_text`."""
+    named = peewee.Case(None, ((fn.SUBSTR(column, 1, 1) == REFERENCE, fn.SUBSTR(column, 2)),))
+    joined = query.join(Payload, JOIN.LEFT_OUTER, on=(Payload.hash == named), src=query.model)
+    return joined.select_extend(Payload.codec, Payload.data)
+
+
+def take_text(rows: Iterable[dict[str, Any]], column: str) -> None:
+    """Put the text from the payload that came with each row into the column that names it."""
+    for row in rows:
+        codec, content = row.pop("codec"), row.pop("data")
+        if key_named(row[column]) is not None:
+            row[column] = None if codec is None else orjson.loads(opened(codec, bytes(content)))
 
 
 def bring_back_events(store: Store, payloads: Iterable[dict[str, Any]]) -> None:
