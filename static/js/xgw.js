@@ -21,7 +21,11 @@
   }
 
   addEventListener("htmx:ws:before:connection", (event) => pointAtCursor(event.detail.connection));
-  addEventListener("htmx:ws:after:connection", () => say("connected"));
+  addEventListener("htmx:ws:after:connection", (event) => {
+    // A page that was shown again while a retry was due would open a second socket.
+    clearTimeout(event.detail.connection.timer);
+    say("connected");
+  });
   addEventListener("htmx:ws:close", (event) => {
     if (event.detail.reason === "closed" && event.detail.code !== 1000) say("waiting");
   });
@@ -190,13 +194,28 @@
   function stretch(chart, now) {
     const from = Date.parse(chart.dataset.from), until = Date.parse(chart.dataset.until);
     const share = Math.min(1, (until - from) / Math.max(1, now - from));
+    scale(chart.querySelector(".scale svg"), (now - from) / 1000);
     for (const part of all("[data-x]", chart)) {
       const x = part.dataset.x * share;
       const width = part.hasAttribute("data-open") ? 100 - x : part.dataset.w * share;
-      if (part.tagName === "text") part.setAttribute("x", `${x}%`);
-      else if (part.tagName === "line") { part.setAttribute("x1", `${x}%`); part.setAttribute("x2", `${x + width}%`); }
+      if (part.tagName === "line") { part.setAttribute("x1", `${x}%`); part.setAttribute("x2", `${x + width}%`); }
       else { part.setAttribute("x", `${x}%`); part.setAttribute("width", `${Math.max(0.3, width)}%`); }
     }
+  }
+
+  // Round moments above the bars, as the server draws them.
+  function scale(svg, seconds) {
+    let step = 0.001;
+    for (let i = 0; step < seconds / 4; i++) step *= i % 3 === 1 ? 2.5 : 2;
+    const ticks = [];
+    for (let at = 0; at / seconds < 0.96; at += step) ticks.push(at);
+    while (svg.children.length > ticks.length) svg.lastChild.remove();
+    ticks.forEach((at, n) => {
+      const text = svg.children[n] || svg.appendChild(document.createElementNS(svg.namespaceURI, "text"));
+      text.setAttribute("x", `${100 * at / seconds}%`);
+      text.setAttribute("y", "12");
+      set(text, at === 0 ? "0" : at < 1 ? `${Math.round(at * 1000)} ms` : at < 120 ? `${Number(at.toPrecision(6))} s` : `${Number((at / 60).toPrecision(6))} min`);
+    });
   }
 
   setInterval(tick, 500);

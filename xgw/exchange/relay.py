@@ -154,6 +154,7 @@ class Relay:
     def _note(self, piece: Piece, batch: Batch) -> None:
         if piece.kind in RELEASING and self.released_at is None:
             self.released_at = clock.monotonic()
+            self._live.ttft_ms = round((self.released_at - self._live.started) * 1000)
         batch.released = batch.released or piece.kind in RELEASING
         if piece.deltas:
             self._live.add(piece.deltas)

@@ -8,6 +8,7 @@ A turn is a line here: its light columns with those of its newest run (`run_id`,
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +65,14 @@ def list_lines(store: Store, session_id: str, page: Page) -> Slice:
     for row in found.rows:
         _spell_out(row)
     return found
+
+
+def find_lines(store: Store, turn_ids: Collection[str]) -> list[Row]:
+    """These turns as lines, in the order of their index: one statement."""
+    rows = store.fetch(_lines().where(Turn.id.in_(list(turn_ids))).order_by(Turn.turn_index))
+    for row in rows:
+        _spell_out(row)
+    return rows
 
 
 def read(store: Store, session_id: str, page: Page) -> Window:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from xgw.queries import pages
+from xgw.queries.cuts import cut_columns
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.queries.snapshot import snapshot
-from xgw.queries.texts import OF_MESSAGES, bring_back
+from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
 from xgw.store.database import Store
 from xgw.store.models import Message
+
+MOST_SHOWN = 500
 
 BY_INDEX = Sort(
     "message_index", Message.message_index, Message.id, lambda row: int(row["message_index"])
@@ -30,3 +35,35 @@ def of_turn(store: Store, turn_id: str) -> list[Row]:
         rows = store.fetch(query.order_by(Message.message_index))
         bring_back(store, rows, OF_MESSAGES)
     return rows
+
+
+def shown_of_turn(
+    store: Store,
+    turn_id: str,
+    *,
+    ids: Collection[str] | None = None,
+    step_ids: Collection[str] = (),
+) -> list[Row]:
+    """Messages of one turn in order, cut to what a page shows (`cut`, see `cuts.cut_columns`).
+
+    Only these `ids`, and those of these steps; None is all of them. The newest MOST_SHOWN.
+    """
+    query = Message.select().where(Message.turn_id == turn_id)
+    if ids is not None:
+        query = query.where(Message.id.in_(ids) | Message.step_id.in_(step_ids))
+    newest = query.order_by(Message.message_index.desc()).limit(MOST_SHOWN)
+    with snapshot(store):
+        rows = store.fetch(with_text(newest, Message.content))[::-1]
+        take_text(rows, "content")
+        bring_back(store, rows, ("parts",))
+    for row in rows:
+        cut_columns(row, ("content", "parts", "tool_calls"))
+    return rows
+
+
+def find_message(store: Store, message_id: str) -> Row | None:
+    """One message, whole."""
+    with snapshot(store):
+        rows = store.fetch(Message.select().where(Message.id == message_id))
+        bring_back(store, rows, OF_MESSAGES)
+    return rows[0] if rows else None

@@ -36,7 +36,7 @@ def first_token_words(row: Row) -> str | None:
     return None if row["ttft_ms"] is None else f"first token {spelling.duration(row['ttft_ms'])}"
 
 
-def usage_words(row: Row) -> str:
+def usage_words(row: Mapping[str, Any]) -> str:
     """Tokens in and out with their parts, marked by their source."""
     source = row["usage_source"]
     if row["input_tokens"] is None and row["output_tokens"] is None:
@@ -52,7 +52,7 @@ def usage_words(row: Row) -> str:
     return told + (f" ({row['reasoning_tokens']:,} reasoning)" if row["reasoning_tokens"] else "")
 
 
-def usage_with_total(row: Row) -> str:
+def usage_with_total(row: Mapping[str, Any]) -> str:
     """The same with the sum, and where the figures come from."""
     if row["total_tokens"] is None:
         return usage_words(row)

@@ -119,5 +119,11 @@ def _step(
         return Entry(
             f"step-{step['id']}", "call", tuple(messages), step, tuple(streams), None, left
         )
-    call = calls.get(step["tool_call_id"] or "")
+    call = calls.get(step["tool_call_id"] or "") or _call_of(step)
     return Entry(f"step-{step['id']}", "tool", tuple(messages), step, call=call)
+
+
+def _call_of(step: Row) -> Call:
+    """What a step tells of its call, where the message that asked for it is not shown."""
+    arguments = (step.get("metadata") or {}).get("arguments")
+    return Call(step["tool_call_id"] or "", step["name"] or "", str(arguments or ""))

@@ -64,6 +64,24 @@ class TurnView:
     fields: tuple[tuple[str, str], ...]
     csrf: str
 
+    @property
+    def input_tokens(self) -> tuple[int | None, str | None]:
+        """Tokens sent so far and their source: of a turn under way those of its calls."""
+        if self.turn["ended_at"] is not None:
+            return self.turn["input_tokens"], self.turn["usage_source"]
+        known = [s for s in self.steps if s["input_tokens"] is not None]
+        is_estimate = any(s["usage_source"] != "provider" for s in known)
+        total = sum(step["input_tokens"] for step in known) if known else None
+        return total, "estimated" if is_estimate else "provider"
+
+    @property
+    def round_trips(self) -> int:
+        """Model answers asked for so far."""
+        if self.turn["ended_at"] is not None:
+            return int(self.turn["llm_calls"] or 0)
+        calls = (step for step in self.steps if step["step_type"] == "llm_call")
+        return sum(1 for step in calls if (step["attempt"] or 1) == 1)
+
 
 def view_of(
     turn: Row,
@@ -139,10 +157,9 @@ def _stops(
         used = (now - waits[0]["started_at"]).total_seconds()
         told = f"{spelling.duration(used * 1000)} of {spelling.duration(tool_wait_seconds * 1000)}"
         found.append(Stop("waiting for tools", used, tool_wait_seconds, told))
-    used_tokens = last["context_tokens"] if last is not None else None
-    if used_tokens is not None and window is not None:
-        told = f"{spelling.count(used_tokens, last and last['usage_source'])} of {window:,}"
-        found.append(Stop("context window", used_tokens, window, told))
+    if last is not None and last["context_tokens"] is not None and window is not None:
+        told = f"{spelling.count(last['context_tokens'], last['usage_source'])} of {window:,}"
+        found.append(Stop("context window", last["context_tokens"], window, told))
     return found
 
 

@@ -36,8 +36,10 @@ def title(text: str | None, most: int = 120) -> str:
 
 def short_id(id: str) -> str:
     """Enough of an id to tell it from its neighbours: its kind, and its last digits."""
-    kind, _, digits = id.partition("_")
-    return f"{kind}_…{digits[-6:]}" if len(digits) > 12 else id
+    kind, _, digits = id.rpartition("_")
+    if len(digits) <= 12:
+        return id
+    return f"{kind}_…{digits[-6:]}" if kind else f"{digits[:4]}…{digits[-6:]}"
 
 
 def short_key(key: str) -> str:

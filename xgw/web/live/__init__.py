@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 
 from xgw import errors
 from xgw.web.live.screen import Screen
+from xgw.web.live.session import SessionScreen
+from xgw.web.live.turns import TurnScreen
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
 
 Open = Callable[["Services", Mapping[str, str]], Screen]
 
-SCREENS: dict[str, Open] = {}
+SCREENS: dict[str, Open] = {"session": SessionScreen, "turn": TurnScreen}
 """By the `page` that the socket's query names: what makes the screen of such a page."""
 
 
 def open_screen(services: Services, query: Mapping[str, str]) -> Screen:
-    """The screen that a socket's query asks for; ApiError 404 or 422 if there is none."""
+    """The screen that a socket's query asks for; ApiError 404 or 422 if there is none.
+
+    `csrf` in the query is the browser's own token: the socket puts it there from the cookie.
+    """
     opened = SCREENS.get(query.get("page", ""))
     if opened is None:
         raise errors.unprocessable("page must be one that is kept up to date", param="page")

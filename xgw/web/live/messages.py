@@ -17,8 +17,6 @@ from markupsafe import escape
 from xgw.events import Envelope
 from xgw.web.live.screen import Swap
 
-TEXT_KINDS = frozenset({"text", "reasoning", "tool_arguments", "refusal"})
-
 RELOAD = orjson.dumps({"reload": True}).decode()
 """Too much has happened: the page is to be opened anew."""
 
@@ -43,7 +41,9 @@ def build_message(seq: int | None, swaps: Sequence[Swap], deltas: Iterable[Envel
 
 def _partial(swap: Swap) -> str:
     target = f'hx-target="[id=&quot;{escape(swap.target)}&quot;]"'
-    return f'<hx-partial {target} hx-swap="{swap.style}">{swap.html}</hx-partial>'
+    # White space around a partial would stay on the page, a little more at each redrawing.
+    html = swap.html.strip("\n")
+    return f'<hx-partial {target} hx-swap="{swap.style}">{html}</hx-partial>'
 
 
 def _texts(deltas: Iterable[Envelope]) -> Iterable[dict[str, Any]]:
@@ -51,9 +51,7 @@ def _texts(deltas: Iterable[Envelope]) -> Iterable[dict[str, Any]]:
     joined: dict[str, dict[str, Any]] = {}
     for delta in deltas:
         payload = delta.payload
-        if payload["kind"] not in TEXT_KINDS or delta.step_id is None:
-            continue
-        id = stream_id(delta.step_id, payload["kind"], payload["index"])
+        id = stream_id(str(delta.step_id), payload["kind"], payload["index"])
         text: str = payload["text"]
         at = payload["text_length"] - len(text)
         known = joined.get(id)

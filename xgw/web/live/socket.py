@@ -20,6 +20,8 @@ from xgw.web.api.feed import Feed
 from xgw.web.live.messages import RELOAD, build_message
 from xgw.web.live.screen import Screen
 
+CSRF_COOKIE = "xgw_csrf"
+
 if TYPE_CHECKING:
     from xgw.events import Envelope
     from xgw.web.app import Services
@@ -35,7 +37,14 @@ FAR_BEHIND = 5000
 """Events that a page has missed, above which it is opened anew instead."""
 
 MAX_MESSAGE = 4096
-SERVICE_RESTART, TRY_AGAIN_LATER = 1012, 1013
+NORMAL, POLICY_VIOLATION, INTERNAL_ERROR, SERVICE_RESTART, TRY_AGAIN_LATER = (
+    1000,
+    1008,
+    1011,
+    1012,
+    1013,
+)
+FULL = 503
 
 OpenScreen = Callable[["Services", Mapping[str, str]], Screen]
 
@@ -76,22 +85,35 @@ def add_socket(app: Flask, services: Services, open_screen: OpenScreen) -> None:
 
     def keep_up_to_date(ws: Any) -> None:
         """WS /ui/socket?page=…&after=SEQ"""
-        try:
-            with services.watchers.taken():
-                screen = open_screen(services, request.args)
-                code = _serve(ws, services, screen, _after(request.args))
-            with contextlib.suppress(ConnectionClosed, OSError):
-                ws.close(code)
-        except errors.ApiError as refusal:
-            with contextlib.suppress(ConnectionClosed, OSError):
-                ws.close(TRY_AGAIN_LATER if refusal.status == 503 else 1008, refusal.message[:100])
-        finally:
-            # Or werkzeug answers over the open connection, and the browser sees a fault.
-            ws.thread.join(IDLE_SECONDS)
-            with contextlib.suppress(OSError):
-                ws.sock.shutdown(socket.SHUT_WR)
+        code, words = _outcome(ws, services, open_screen)
+        with contextlib.suppress(ConnectionClosed, OSError):
+            ws.close(code, words)
+        # Or werkzeug answers over the open connection, and the browser sees a fault.
+        ws.thread.join(IDLE_SECONDS)
+        with contextlib.suppress(OSError):
+            ws.sock.shutdown(socket.SHUT_WR)
 
     sock.route("/ui/socket")(keep_up_to_date)
+
+
+def _outcome(ws: Any, services: Services, open_screen: OpenScreen) -> tuple[int, str | None]:
+    """Serve the page; how its socket is to be closed."""
+    try:
+        with services.watchers.taken():
+            screen = open_screen(services, _query())
+            return _serve(ws, services, screen, _after(request.args)), None
+    except errors.ApiError as refusal:
+        is_full = refusal.status == FULL
+        return TRY_AGAIN_LATER if is_full else POLICY_VIOLATION, refusal.message[:100]
+    except (ConnectionClosed, OSError):
+        return NORMAL, None
+    except Exception:  # around a subscriber: the page comes back, and is drawn anew
+        log.exception("a page's socket failed")
+        return INTERNAL_ERROR, None
+
+
+def _query() -> dict[str, str]:
+    return {**request.args.to_dict(), "csrf": request.cookies.get(CSRF_COOKIE, "")}
 
 
 def _steady() -> None:
@@ -111,7 +133,7 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
     newest = max(services.hub.newest, events.newest(services.store))
     if after > newest or (newest - after > FAR_BEHIND and _watches_all(screen)):
         ws.send(RELOAD)
-        return 1000
+        return NORMAL
     feed = Feed(
         services.store, services.hub, services.recorder.live, replace(screen.watch, after=after)
     )
@@ -119,7 +141,7 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
     for batch in feed.batches(IDLE_SECONDS):
         ws.input_buffer.clear()
         if not ws.connected:
-            return 1000
+            return NORMAL
         if any(envelope.type == "stream.lagged" for envelope in batch):
             return TRY_AGAIN_LATER
         if not batch:

@@ -31,9 +31,11 @@ class Stream:
 ALWAYS = (("text", 0),)
 """A place for these is there before anything has come."""
 
+ORDER = ("reasoning", "text", "refusal", "tool_arguments")
+
 
 def streams_of(live: LiveSteps, step: Mapping[str, Any]) -> list[Stream]:
-    """The texts of a running step, `text` first; [] for one that has ended.
+    """The texts of a running step in ORDER; [] for one that has ended.
 
     What another process relays is known as far as it has been stored.
     """
@@ -44,5 +46,5 @@ def streams_of(live: LiveSteps, step: Mapping[str, Any]) -> list[Stream]:
     }
     if not known and step["partial_output"]:
         known = {("text", 0): step["partial_output"]}
-    keys = [*ALWAYS, *(key for key in sorted(known) if key not in ALWAYS)]
+    keys = sorted({*ALWAYS, *known}, key=lambda key: (ORDER.index(key[0]), key[1]))
     return [Stream(stream_id(step["id"], *key), *key, known.get(key, "")) for key in keys]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hmac
 import secrets
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, redirect, request
 
 from xgw import errors
 from xgw.queries import events
+from xgw.web.live.socket import CSRF_COOKIE
 from xgw.web.templating import render
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-CSRF_COOKIE = "xgw_csrf"
+
 CSRF_FIELD = "csrf"
 
 
@@ -71,6 +73,14 @@ def see_other(path: str) -> Response:
     response = redirect(path, 303, Response=Response)
     assert isinstance(response, Response)
     return response
+
+
+def back(default: str) -> Response:
+    """303 to the page that a form was sent from, `default` where that is not known."""
+    parts = urlsplit(request.referrer or "")
+    inside = parts.netloc == request.host and parts.path.startswith("/ui/")
+    where = parts.path + (f"?{parts.query}" if parts.query else "")
+    return see_other(where if inside else default)
 
 
 def base_url() -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
+from xgw import errors
+from xgw.queries import events, sessions
+from xgw.queries.snapshot import snapshot
+from xgw.web.api import fields
+from xgw.web.live.session import load_whole
 from xgw.web.pages import frame
 
 routes = Blueprint("sessions", __name__)
@@ -25,3 +30,33 @@ def go_to_list() -> Response:
 def list_sessions() -> Response:
     """GET /ui/"""
     return frame.page("sessions/list.html", cursor=frame.newest_seq())
+
+
+@routes.get("/ui/sessions/<ref>")
+def show_session(ref: str) -> Response:
+    """GET /ui/sessions/ID?turn=ID|active&cursor=…: a session, live"""
+    running, turn = frame.services(), request.args.get("turn", "")
+    with snapshot(running.store):
+        cursor = events.newest(running.store)
+        whole = load_whole(
+            running,
+            ref,
+            turn=turn,
+            cursor=request.args.get("cursor"),
+            csrf=frame.csrf_token(),
+        )
+    if whole is None:
+        raise errors.not_found(f"there is no session {ref[:256]!r}", code="session_not_found")
+    return frame.page("sessions/show.html", cursor=cursor, whole=whole, chosen=turn)
+
+
+@routes.post("/ui/sessions/<ref>/title")
+def change_title(ref: str) -> Response:
+    """POST /ui/sessions/ID/title: an empty one goes back to the first user input"""
+    running = frame.services()
+    row = sessions.find_session(running.store, ref)
+    if row is None:
+        raise errors.not_found(f"there is no session {ref[:256]!r}", code="session_not_found")
+    title = fields.line(fields.MAX_TITLE)("title", request.form.get("title", "").strip() or None)
+    running.control.change_session(row, {"title": title})
+    return frame.back(f"/ui/sessions/{row['id']}")

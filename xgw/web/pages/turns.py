@@ -7,7 +7,8 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.queries import events
 from xgw.queries.snapshot import snapshot
-from xgw.web.live.turns import load, load_talk
+from xgw.web.live.talk import load_entries
+from xgw.web.live.turns import load
 from xgw.web.pages import frame
 
 routes = Blueprint("turns", __name__)
@@ -22,8 +23,8 @@ def show_turn(turn_id: str) -> Response:
         view = load(running, turn_id, run_id=request.args.get("run"), csrf=frame.csrf_token())
         if view is None:
             raise errors.not_found(f"there is no turn {turn_id[:256]!r}", code="turn_not_found")
-        talk = load_talk(running, view)
-    return frame.page("turns/show.html", cursor=cursor, view=view, entries=talk)
+        entries = load_entries(running, view)
+    return frame.page("turns/show.html", cursor=cursor, view=view, entries=entries)
 
 
 @routes.post("/ui/turns/<turn_id>/cancel")

@@ -1,0 +1,175 @@
+"""One session on a page: its head, its turns, the conversation, the panel of one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from xgw import errors
+from xgw.events import Envelope
+from xgw.queries import history, overview, sessions
+from xgw.queries.pages import Page, Row
+from xgw.web import serialize
+from xgw.web.api.feed import Watch
+from xgw.web.conversation import entries_of
+from xgw.web.live.screen import Swap
+from xgw.web.live.streams import streams_of
+from xgw.web.live.talk import Talk, load_entries
+from xgw.web.live.turns import PAUSE, load, panel, window_of
+from xgw.web.sessionview import Block, SessionView
+from xgw.web.templating import render
+from xgw.web.turnview import TurnView
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+
+TURNS = 20
+ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Everything that the page of a session shows; `panel` is None before its first turn."""
+
+    view: SessionView
+    window: history.Window
+    blocks: list[Block]
+    panel: TurnView | None
+
+
+def load_whole(
+    services: Services, ref: str, *, turn: str, cursor: str | None, csrf: str
+) -> Whole | None:
+    """The page of the session that `ref` names; None if there is none.
+
+    `turn` is the id of the one in the panel, or `active`; `cursor` that of a page of older turns.
+    """
+    row = sessions.find_session(services.store, ref)
+    if row is None:
+        return None
+    window = _window(services, row["id"], turn, cursor)
+    found = entries_of(
+        window.messages,
+        window.steps,
+        lambda step: streams_of(services.recorder.live, step),
+    )
+    blocks = [Block(line, found.get(line["id"], [])) for line in reversed(window.turns)]
+    newest = window.turns[0]["id"] if window.turns else None
+    chosen = next((t["id"] for t in window.turns if t["id"] == turn), newest)
+    for line in window.turns:
+        line["is_chosen"] = line["id"] == chosen
+    view = load(services, chosen, csrf=csrf) if chosen else None
+    return Whole(load_head(services, row, csrf), window, blocks, view)
+
+
+def load_head(
+    services: Services, row: Row, csrf: str, tools: Sequence[Mapping[str, Any]] | None = None
+) -> SessionView:
+    """The head of a session; `tools` where they are known already."""
+    seen = overview.of_sessions(services.store, [row])[row["id"]]
+    if tools is None:
+        tools = serialize.tools(sessions.find_tools(services.store, row["id"]))
+    window = window_of(services, row["provider_name"], row["model"])
+    return SessionView(row, seen, row["title"] or seen.title, window, tools, csrf)
+
+
+def _window(services: Services, session_id: str, turn: str, cursor: str | None) -> history.Window:
+    if cursor is None and turn not in ("", ACTIVE):
+        return history.read_around(services.store, session_id, turn, TURNS)
+    return history.read(services.store, session_id, Page(TURNS, cursor))
+
+
+class SessionScreen:
+    """A page that shows one session, from its newest turn on."""
+
+    pause = PAUSE
+
+    def __init__(self, services: Services, query: Mapping[str, str]) -> None:
+        self._services = services
+        self._id = query.get("id", "")
+        if not self._id:
+            raise errors.unprocessable("id must name the session", param="id")
+        self._follows = query.get("turn", "") in ("", ACTIVE)
+        self._shown = query.get("shown") or None
+        self._csrf = query.get("csrf", "")
+        self._talk = Talk(services)
+        self._begun: dict[str, None] = {}
+        self._left: set[str] = set()
+        self._tools: Sequence[Mapping[str, Any]] | None = None
+        self._is_newest = query.get("newer", "") == ""
+        self.watch = Watch(None, session_id=self._id)
+
+    def note(self, envelope: Envelope) -> None:
+        """Of this session."""
+        self._talk.note(envelope)
+        if envelope.type in ("turn.started", "turn.queued") and envelope.turn_id:
+            self._begun[envelope.turn_id] = None
+        if envelope.type == "turn.completed":
+            self._tools = None
+
+    def draw(self) -> list[Swap]:
+        """The turns that changed, and the head with them."""
+        stored = set(self._talk.stored)
+        swaps = self._draw_begun() if self._begun else []
+        for turn_id in [*self._talk.turns]:
+            swaps += self._draw_turn(turn_id, turn_id in stored)
+        if stored:
+            swaps += self._draw_lines(stored) + self._draw_head()
+        self._talk.forget()
+        return swaps + self._talk.draw_progress()
+
+    def _draw_begun(self) -> list[Swap]:
+        """Turns that are new on the page come whole: what is inside of them has no place before."""
+        begun, self._begun = self._begun, {}
+        if not self._is_newest:
+            return []
+        swaps = [Swap("conversation-empty", style="delete")]
+        for line in history.find_lines(self._services.store, begun):
+            view = load(self._services, line["id"], csrf=self._csrf)
+            if view is None:
+                continue
+            self._talk.drop(line["id"])
+            block = Block(line, load_entries(self._services, view))
+            html = render("sessions/_turn_block.html", block=block)
+            swaps.append(Swap("conversation", html, "beforeend"))
+            line["is_chosen"] = self._follows
+            html = render("sessions/_turn_line.html", line=line)
+            swaps.append(Swap("turn-list", html, "beforeend"))
+            if self._follows:
+                self._choose(line["id"])
+                swaps.append(Swap("side", panel(view).html, "innerHTML"))
+        return swaps
+
+    def _choose(self, turn_id: str) -> None:
+        """The panel goes on to this turn; the line of the one before is drawn anew."""
+        if self._shown is not None:
+            self._left.add(self._shown)
+        self._shown = turn_id
+
+    def _draw_turn(self, turn_id: str, is_stored: bool) -> list[Swap]:
+        view = load(self._services, turn_id, csrf=self._csrf)
+        if view is None:
+            return []
+        swaps = self._talk.draw_entries(view)
+        # The panel that is shown; before anything has begun here, of whichever turn goes on.
+        if is_stored and self._shown in (None, turn_id):
+            swaps.append(panel(view))
+        return swaps
+
+    def _draw_lines(self, turn_ids: set[str]) -> list[Swap]:
+        swaps = []
+        left, self._left = self._left, set()
+        for line in history.find_lines(self._services.store, turn_ids | left):
+            line["is_chosen"] = line["id"] == self._shown
+            swaps.append(Swap(f"line-{line['id']}", render("sessions/_turn_line.html", line=line)))
+            swaps.append(Swap(f"foot-{line['id']}", render("sessions/_turn_foot.html", line=line)))
+        return swaps
+
+    def _draw_head(self) -> list[Swap]:
+        row = sessions.find_session(self._services.store, self._id)
+        if row is None:
+            return []
+        view = load_head(self._services, row, self._csrf, self._tools)
+        self._tools = view.tools
+        return [Swap(f"session-{row['id']}", render("sessions/_head.html", view=view))]

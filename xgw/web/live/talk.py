@@ -1,0 +1,127 @@
+"""What events change in the turns that a page shows: which panels, which entries, what progress."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from xgw import spelling
+from xgw.events import Envelope
+from xgw.queries import messages
+from xgw.web.conversation import Entry, entries_of
+from xgw.web.live.screen import Swap
+from xgw.web.live.streams import streams_of
+from xgw.web.templating import render
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+    from xgw.web.turnview import TurnView
+
+_OF_STEPS = frozenset({"step.completed", "llm.error", "tool.requested", "tool.approval_decided"})
+
+
+@dataclass(slots=True)
+class Changes:
+    """What changed in one turn: steps and messages by id, True for those not on the page yet."""
+
+    steps: dict[str, bool] = field(default_factory=dict)
+    messages: dict[str, bool] = field(default_factory=dict)
+
+    def note(self, found: dict[str, bool], id: str, *, is_new: bool) -> None:
+        found[id] = found.get(id, False) or is_new
+
+
+class Talk:
+    """The changes of all turns that a page shows, and how they are drawn."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._places: set[tuple[str, str, int]] = set()
+        self._progress: dict[str, dict[str, Any]] = {}
+        self.turns: dict[str, Changes] = defaultdict(Changes)
+        self.stored: set[str] = set()
+        """Turns of which a stored event told."""
+
+    def note(self, envelope: Envelope) -> None:
+        """Remember what an event of a turn changes."""
+        turn_id, step_id = envelope.turn_id, envelope.step_id
+        if turn_id is None:
+            return
+        if envelope.seq is not None:
+            self.stored.add(turn_id)
+        changes = self.turns[turn_id]
+        if envelope.type == "message.added" and step_id is None:
+            changes.note(changes.messages, envelope.payload["message_id"], is_new=True)
+        elif step_id is None:
+            return
+        elif envelope.type == "step.delta":
+            self._note_place(changes, step_id, envelope.payload)
+        elif envelope.type == "step.progress":
+            self._progress[step_id] = envelope.payload
+        elif envelope.type == "step.started":
+            changes.note(changes.steps, step_id, is_new=True)
+        elif envelope.type == "message.added" or envelope.type in _OF_STEPS:
+            changes.note(changes.steps, step_id, is_new=False)
+
+    def _note_place(self, changes: Changes, step_id: str, payload: dict[str, Any]) -> None:
+        """The first piece of a text: its entry gets a place for it."""
+        place = (step_id, payload["kind"], payload["index"])
+        if place not in self._places:
+            self._places.add(place)
+            changes.note(changes.steps, step_id, is_new=False)
+
+    def draw_entries(self, view: TurnView) -> list[Swap]:
+        """The entries of a turn that changed, new ones at the end of the others."""
+        changes = self.turns.pop(view.turn["id"], None)
+        self.stored.discard(view.turn["id"])
+        if changes is None or not (changes.steps or changes.messages):
+            return []
+        found = load_entries(self._services, view, changes)
+        return [self._swap(view, changes, entry) for entry in found]
+
+    def _swap(self, view: TurnView, changes: Changes, entry: Entry) -> Swap:
+        html = render("turns/_entry.html", entry=entry)
+        id = entry.step["id"] if entry.step is not None else entry.messages[0]["id"]
+        known = changes.steps if entry.step is not None else changes.messages
+        if known.get(id):
+            return Swap(f"entries-{view.turn['id']}", html, "beforeend")
+        return Swap(entry.id, html)
+
+    def draw_progress(self) -> list[Swap]:
+        """How far the steps under way are: in their entries, and in the line of truth."""
+        told, self._progress = self._progress, {}
+        swaps = []
+        for step_id, payload in told.items():
+            words = render("turns/_progress.html", progress=payload)
+            sofar = spelling.count(payload["output_tokens"], "estimated")
+            swaps.append(Swap(f"progress-{step_id}", words, "innerHTML"))
+            swaps.append(Swap(f"now-{step_id}", words, "innerHTML"))
+            swaps.append(Swap(f"sofar-{step_id}", sofar, "innerHTML"))
+        return swaps
+
+    def drop(self, turn_id: str) -> None:
+        """A turn has just been drawn whole."""
+        self.turns.pop(turn_id, None)
+
+    def forget(self) -> None:
+        """Drop what nobody is to see: a page shows some turns, its session may have others."""
+        self.turns.clear()
+        self.stored.clear()
+        if len(self._places) > 10_000:
+            self._places.clear()
+
+
+def load_entries(services: Services, view: TurnView, changes: Changes | None = None) -> list[Entry]:
+    """The entries of a turn's run, all of them or those that changed, in order."""
+    steps = list(view.steps)
+    if changes is not None:
+        steps = [step for step in steps if step["id"] in changes.steps]
+    found = messages.shown_of_turn(
+        services.store,
+        view.turn["id"],
+        ids=None if changes is None else list(changes.messages),
+        step_ids=[step["id"] for step in steps],
+    )
+    placed = entries_of(found, steps, lambda step: streams_of(services.recorder.live, step))
+    return placed.get(view.turn["id"], [])

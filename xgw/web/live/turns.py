@@ -1,0 +1,80 @@
+"""One turn on a page: its panel, and what was said and done in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from xgw import errors
+from xgw.events import Envelope
+from xgw.queries.turns import find_turn_with_runs
+from xgw.web.api.feed import Watch
+from xgw.web.live.screen import Swap
+from xgw.web.live.talk import Talk
+from xgw.web.templating import render
+from xgw.web.turnview import TurnView, view_of
+
+if TYPE_CHECKING:
+    from xgw.web.app import Services
+
+PAUSE = 0.08
+
+
+def load(
+    services: Services, turn_id: str, *, run_id: str | None = None, csrf: str = ""
+) -> TurnView | None:
+    """The view of a turn, in three statements; None if there is no such turn."""
+    turn = find_turn_with_runs(services.store, turn_id)
+    if turn is None:
+        return None
+    return view_of(
+        turn,
+        tool_wait_seconds=services.config.config.gateway.tool_wait_seconds,
+        window=window_of(services, turn["final_provider_name"], turn["final_model"]),
+        run_id=run_id,
+        csrf=csrf,
+    )
+
+
+def window_of(services: Services, provider_name: str | None, model: str | None) -> int | None:
+    """How many tokens a model takes, as far as that is known."""
+    named = (p for p in services.config.config.providers if p.name == provider_name)
+    return services.prices.context_window(model, next(named, None)) if model else None
+
+
+def panel(view: TurnView) -> Swap:
+    """The panel as it is now."""
+    html = render("turns/_panel.html", view=view)
+    return Swap(f"turn-{view.turn['id']}", html)
+
+
+class TurnScreen:
+    """A page that shows one turn."""
+
+    pause = PAUSE
+
+    def __init__(self, services: Services, query: Mapping[str, str]) -> None:
+        self._services = services
+        self._id = query.get("id", "")
+        self._run_id = query.get("run") or None
+        self._csrf = query.get("csrf", "")
+        if not self._id:
+            raise errors.unprocessable("id must name the turn", param="id")
+        self.watch = Watch(None, turn_id=self._id)
+        self._talk = Talk(services)
+
+    def note(self, envelope: Envelope) -> None:
+        """Of this turn."""
+        self._talk.note(envelope)
+
+    def draw(self) -> list[Swap]:
+        """The panel and the entries, read once."""
+        swaps: list[Swap] = []
+        if self._id in self._talk.stored or self._id in self._talk.turns:
+            is_stored = self._id in self._talk.stored
+            view = load(self._services, self._id, run_id=self._run_id, csrf=self._csrf)
+            if view is not None:
+                swaps += self._talk.draw_entries(view)
+                swaps += [panel(view)] if is_stored else []
+        self._talk.forget()
+        return swaps + self._talk.draw_progress()
