@@ -544,6 +544,23 @@ def test_bodies_that_were_pruned_leave_nothing_to_compare(filled: FilledStore) -
     assert steps.find_changes(filled.store, row) is None
 
 
+@pytest.mark.parametrize(("count", "most"), [(1, 2), (15, 2), (16, 4), (300, 5)])
+def test_comparing_reads_the_lists_and_none_of_the_messages(
+    filled: FilledStore, count: int, most: int
+) -> None:
+    session = filled.session()
+    texts = [f"message {n}" for n in range(count)]
+    for start in (1, 2):
+        last = filled.call(session, start, input_payload=filled.body(sent(*texts, str(start))))
+    row = steps.find_step(filled.store, last)
+    assert row is not None
+    with selects() as statements:
+        changes = steps.find_changes(filled.store, row)
+    assert changes is not None
+    assert (changes.common_prefix, changes.changed) == (count, ((count, count),))
+    assert len(statements) <= most
+
+
 @pytest.mark.parametrize(
     ("before", "now", "prefix", "added", "changed", "dropped"),
     [
