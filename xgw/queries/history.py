@@ -118,49 +118,61 @@ def _spell_out(row: Row) -> None:
     if row["user_input"] is not None:
         row["user_input"] = row["user_input"][:INPUT_CHARACTERS]
     row["state"] = state_of_turn(row["status"], row["run_status"])
-    row["limit"] = _limit(row)
+    row["limit"] = limit_of(row)
 
 
-def _limit(row: Row) -> str | None:
+def limit_of(row: Row) -> str | None:
+    """The limit that ended a turn, None where none did."""
     return str(row["error_type"]).removeprefix("limit_") if row["ended_by"] == "limit" else None
 
 
 # -- what was said and done ------------------------------------------------------------------------
 
 
-def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:
-    if not turns:
-        return Window()
-    ids = [row["id"] for row in turns]
-    messages = store.fetch(_messages(ids))
-    steps = store.fetch(_steps(ids))
-    left_out = len(messages) > MOST_MESSAGES or len(steps) > MOST_STEPS
-    messages = messages[MOST_MESSAGES - 1 :: -1]
-    take_text(messages, "content")
-    bring_back(store, messages, ("parts",))
-    for message in messages:
-        cut_columns(message, ("content", "parts", "tool_calls"))
-    has_newer = turns[0]["turn_index"] < turns[0]["last_index"]
-    return Window(
-        turns,
-        messages,
-        steps[MOST_STEPS - 1 :: -1],
-        pages.cursor_at(BY_INDEX, turns[-1]) if has_older else None,
-        pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
-        left_out,
-    )
+def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
+    """The newest MOST_MESSAGES of these turns in order, cut, and whether there are more of them.
 
-
-def _messages(turn_ids: list[str]) -> peewee.ModelSelect[Message]:
+    One statement; two more where parts are long.
+    """
     query = Message.select().where(Message.turn_id.in_(turn_ids))
     newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
-    return with_text(newest, Message.content)
+    with snapshot(store):
+        found = store.fetch(with_text(newest, Message.content))
+        rows = found[MOST_MESSAGES - 1 :: -1]
+        take_text(rows, "content")
+        bring_back(store, rows, ("parts",))
+    for row in rows:
+        cut_columns(row, ("content", "parts", "tool_calls"))
+    return rows, len(found) > MOST_MESSAGES
 
 
-def _steps(turn_ids: list[str]) -> peewee.ModelSelect[Step]:
+def done_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
+    """The newest MOST_STEPS of these turns by their start, light, and whether there are more.
+
+    One statement. A step under way has `partial_output`.
+    """
     so_far: Any = peewee.Case(
         None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
     )
     query = Step.select(*STEP_COLUMNS, so_far.alias("partial_output"))
     query = query.where(Step.turn_id.in_(turn_ids))
-    return query.order_by(Step.started_at.desc(), Step.step_index.desc()).limit(MOST_STEPS + 1)
+    newest = query.order_by(Step.started_at.desc(), Step.step_index.desc())
+    found = store.fetch(newest.limit(MOST_STEPS + 1))
+    return found[MOST_STEPS - 1 :: -1], len(found) > MOST_STEPS
+
+
+def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:
+    if not turns:
+        return Window()
+    ids = [row["id"] for row in turns]
+    messages, more_said = said_in(store, ids)
+    steps, more_done = done_in(store, ids)
+    has_newer = turns[0]["turn_index"] < turns[0]["last_index"]
+    return Window(
+        turns,
+        messages,
+        steps,
+        pages.cursor_at(BY_INDEX, turns[-1]) if has_older else None,
+        pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
+        more_said or more_done,
+    )
