@@ -11,7 +11,8 @@ import peewee
 
 from xgw.queries import attempts
 from xgw.queries.cuts import MOST, cut_columns, cut_json, cut_text
-from xgw.queries.history import INPUT_CHARACTERS, STEP_COLUMNS
+from xgw.queries.history import STEP_COLUMNS
+from xgw.queries.lines import CHARACTERS
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded, find_bodies
 from xgw.queries.requests import LISTED
@@ -100,7 +101,7 @@ def find(store: Store, step_id: str, project: str | None = None) -> StepCloseup 
         take_text(rows, "user_input")
         [step] = rows
         if step["user_input"] is not None:
-            step["user_input"] = step["user_input"][:INPUT_CHARACTERS]
+            step["user_input"] = step["user_input"][:CHARACTERS]
         neighbours = [step.pop(name) for name in _NEIGHBOURS]
         tried = store.fetch(_near(step)) if step["step_type"] == "llm_call" else []
         requests = store.fetch(_requests(step_id))

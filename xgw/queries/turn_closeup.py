@@ -9,7 +9,8 @@ import orjson
 import peewee
 
 from xgw.queries.cuts import cut_columns
-from xgw.queries.history import done_in, limit_of, said_in
+from xgw.queries.history import done_in, said_in
+from xgw.queries.lines import limit_of
 from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded, find_bodies
