@@ -335,11 +335,11 @@ def test_the_elements_of_a_request(shelved: Shelved) -> None:
         listed = separator.join(elements) if separator else b",".join(elements[:39]) + b" ,{}"
         stored = shelved.keep(shelved.shelf.request(b'{"messages": [' + listed + b"]}"))
         expected = elements if separator else [*elements[:39], b"{}"]
-        found = payloads.parts(shelved.store, stored.hash)
+        found = payloads.parts(shelved.store, [stored.hash])[stored.hash]
         assert found == [element.hex() for element in stored.elements]
         assert [payloads.load(shelved.store, key) for key in found] == expected
     whole = shelved.keep(shelved.shelf.request(b"no JSON"))
-    assert payloads.parts(shelved.store, whole.hash) == []
+    assert payloads.parts(shelved.store, [whole.hash]) == {whole.hash: []}
 
 
 def test_many_bodies_are_loaded_together(shelved: Shelved) -> None:

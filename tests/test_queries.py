@@ -13,6 +13,7 @@ from xgw.errors import ApiError, WorkError
 from xgw.queries import (
     events,
     filters,
+    lines,
     lookup,
     messages,
     pages,
@@ -329,6 +330,7 @@ BY_INDEX = [
     ("turns", ""),
     ("turns", "status=error"),
     ("turns", "session_id=key"),
+    ("turns", "session_id=none"),
     ("turns", "since=2026-01-01 until=2026-01-02"),
     ("requests", ""),
     ("requests", "status=error"),
@@ -353,6 +355,32 @@ def test_a_page_is_one_statement_that_walks_an_index(
         assert len(statements) == 1
         assert "USE TEMP B-TREE FOR ORDER BY" not in plan, plan
         assert all("INDEX" in line for line in plan.splitlines() if "t1" in line), plan
+
+
+@pytest.mark.parametrize("list_page", [turns.list_turns, lines.list_lines])
+def test_turns_on_their_own_are_found_by_an_index_of_these(
+    filled: FilledStore, list_page: List
+) -> None:
+    session = filled.session()
+    filled.turn(session)
+    alone = [filled.turn(start=start, status=status) for start, status in ((1, "error"), (2, "ok"))]
+    asked = parsed("turns", session_id="none")
+    with selects() as statements:
+        assert ids_of(list_page(filled.store, asked, Page())) == alone[::-1]
+    assert len(statements) == 1
+    assert "turns_alone" in filled.explain(statements[0])
+    more = asked.and_also("status", "error")
+    assert ids_of(list_page(filled.store, more, Page())) == alone[:1]
+
+
+def test_lines_are_turns_in_the_order_of_their_list(world: World) -> None:
+    filled, named = world
+    found = lines.list_lines(filled.store, parsed("turns", session_id="s_plain"), Page())
+    assert ids_of(found) == [named["t_bad"], named["t_good"]]
+    listed = ids_of(lines.list_lines(filled.store, ALL, Page()))
+    assert listed == ids_of(turns.list_turns(filled.store, ALL, Page()))
+    [line] = lines.list_lines(filled.store, ALL, Page(), "team").rows
+    assert (line["id"], line["state"]) == (named["t_team"], "done")
 
 
 def test_a_turn_with_its_runs_is_three_statements(filled: FilledStore) -> None:
@@ -542,6 +570,23 @@ def test_bodies_that_were_pruned_leave_nothing_to_compare(filled: FilledStore) -
     filled.forget(old)
     assert row is not None
     assert steps.find_changes(filled.store, row) is None
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 2), (15, 2), (16, 4), (300, 5)])
+def test_comparing_reads_the_lists_and_none_of_the_messages(
+    filled: FilledStore, count: int, most: int
+) -> None:
+    session = filled.session()
+    texts = [f"message {n}" for n in range(count)]
+    for start in (1, 2):
+        last = filled.call(session, start, input_payload=filled.body(sent(*texts, str(start))))
+    row = steps.find_step(filled.store, last)
+    assert row is not None
+    with selects() as statements:
+        changes = steps.find_changes(filled.store, row)
+    assert changes is not None
+    assert (changes.common_prefix, changes.changed) == (count, ((count, count),))
+    assert len(statements) <= most
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from filled_store import FilledStore, selects
 from xgw.errors import ApiError
-from xgw.queries import cuts, history, overview
+from xgw.queries import cuts, history, lines, overview
 from xgw.queries.history import Window
 from xgw.queries.pages import Page
 
@@ -146,7 +146,7 @@ def test_a_lines_input_is_cut_wherever_it_is_kept(filled: FilledStore, length: i
     filled.turn(session, turn_index=0, user_input="x" * length)
     filled.turn(session, turn_index=1, user_input=filled.text("y" * length))
     found = history.list_lines(filled.store, session, Page(order="asc")).rows
-    shown = min(length, history.INPUT_CHARACTERS)
+    shown = min(length, lines.CHARACTERS)
     assert [row["user_input"] for row in found] == ["x" * shown, "y" * shown]
 
 

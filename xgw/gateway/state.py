@@ -278,12 +278,12 @@ class Sessions:
             "AND input_payload IS NOT NULL ORDER BY started_at DESC LIMIT 1",
             (value,),
         )
+        keys = [key for (key,) in rows]
         try:
-            return (
-                [bytes.fromhex(p) for p in payloads.parts(self._store, rows[0][0])] if rows else []
-            )
+            sent = payloads.parts(self._store, keys)
         except UNREADABLE:
             return []
+        return [bytes.fromhex(element) for key in keys for element in sent[key]]
 
     def _last_history(self, session_id: str) -> History | None:
         hashes = self._last_elements("session_id", session_id)

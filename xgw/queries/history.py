@@ -1,10 +1,4 @@
-"""What the page of a session shows: some turns that follow on one another, and what was said.
-
-A turn is a line here: its light columns with those of its newest run (`run_id`, `run_index`,
-`run_kind`, `run_status`), `user_input` and `error_message` cut short, and
-- `state`: in one word, as in `overview`;
-- `limit`: the limit that ended it (`iterations`, `turn_tokens`, `cost` …), else None.
-"""
+"""What the page of a session shows: some turns that follow on one another, and what was said."""
 
 from __future__ import annotations
 
@@ -13,36 +7,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import peewee
-from peewee import JOIN, fn
+from peewee import fn
 
-from xgw.queries import pages
+from xgw.queries import lines, pages
 from xgw.queries.cuts import MOST, cut_columns
-from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Page, Row, Slice
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
-from xgw.store.models import Message, Run, Step, Turn
+from xgw.store.models import Message, Step, Turn
 
-INPUT_CHARACTERS = 200
 MOST_MESSAGES = 500
 MOST_STEPS = 2000
 
-_HEAVY_OF_TURN = frozenset(
-    {"input_payload", "final_output", "error_message", "config_snapshot", "metadata"}
-)
 _HEAVY_OF_STEP = frozenset(
     {"input_payload", "output_payload", "partial_output", "tool_calls", "usage_raw", "metadata"}
 )
-_OF_TURN = [f for f in Turn._meta.sorted_fields if f.name not in _HEAVY_OF_TURN]
 STEP_COLUMNS = [f for f in Step._meta.sorted_fields if f.name not in _HEAVY_OF_STEP]
 """Of a step what a line needs: nothing whose size has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Turns, the newest first, their messages in order, and their steps in the order of starting.
+    """Turns as `lines`, the newest first, their messages in order, their steps by their start.
 
     `older` and `newer` are the cursors of the pages (`desc`, `asc`) on either side, None at the
     ends. `left_out`: these turns have more messages than MOST_MESSAGES or more steps than
@@ -61,10 +49,7 @@ class Window:
 
 def list_lines(store: Store, session_id: str, page: Page) -> Slice:
     """The turns of a session by their index, as lines: one statement."""
-    found = pages.fetch(store, _lines(), [Turn.session_id == session_id], BY_INDEX, page)
-    for row in found.rows:
-        _spell_out(row)
-    return found
+    return lines.fetch(store, [Turn.session_id == session_id], BY_INDEX, page)
 
 
 def find_lines(store: Store, turn_ids: Collection[str]) -> list[Row]:
@@ -96,80 +81,57 @@ def read_around(store: Store, session_id: str, turn_id: str, limit: int) -> Wind
     upto = fn.COALESCE(index, last) + limit // 2
     with snapshot(store):
         inside = [Turn.session_id == session_id, Turn.turn_index <= upto]
-        found = pages.fetch(store, _lines(), inside, BY_INDEX, Page(limit))
-        for row in found.rows:
-            _spell_out(row)
+        found = lines.fetch(store, inside, BY_INDEX, Page(limit))
         return _window(store, found.rows, has_older=found.has_more)
 
 
-# -- turns -----------------------------------------------------------------------------------------
-
-
-def _lines() -> peewee.ModelSelect[Turn]:
-    other, later = Run.alias(), Turn.alias()
-    newest = other.select(other.id).where(other.turn_id == Turn.id)
-    newest = newest.order_by(other.run_index.desc()).limit(1)
-    last = later.select(fn.MAX(later.turn_index)).where(later.session_id == Turn.session_id)
-    query = Turn.select(
-        *_OF_TURN,
-        fn.SUBSTR(Turn.error_message, 1, INPUT_CHARACTERS).alias("error_message"),
-        Run.id.alias("run_id"),
-        Run.run_index,
-        Run.kind.alias("run_kind"),
-        Run.status.alias("run_status"),
-        last.alias("last_index"),
-    ).join(Run, JOIN.LEFT_OUTER, on=(Run.id == newest))
-    return with_text(query, Turn.user_input)
-
-
-def _spell_out(row: Row) -> None:
-    take_text([row], "user_input")
-    if row["user_input"] is not None:
-        row["user_input"] = row["user_input"][:INPUT_CHARACTERS]
-    row["state"] = state_of_turn(row["status"], row["run_status"])
-    row["limit"] = _limit(row)
-
-
-def _limit(row: Row) -> str | None:
-    return str(row["error_type"]).removeprefix("limit_") if row["ended_by"] == "limit" else None
-
-
 # -- what was said and done ------------------------------------------------------------------------
+
+
+def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
+    """The newest MOST_MESSAGES of these turns in order, cut, and whether there are more of them.
+
+    One statement; two more where parts are long.
+    """
+    query = Message.select().where(Message.turn_id.in_(turn_ids))
+    newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
+    with snapshot(store):
+        found = store.fetch(with_text(newest, Message.content))
+        rows = found[MOST_MESSAGES - 1 :: -1]
+        take_text(rows, "content")
+        bring_back(store, rows, ("parts",))
+    for row in rows:
+        cut_columns(row, ("content", "parts", "tool_calls"))
+    return rows, len(found) > MOST_MESSAGES
+
+
+def done_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
+    """The newest MOST_STEPS of these turns by their start, light, and whether there are more.
+
+    One statement. A step under way has `partial_output`.
+    """
+    so_far: Any = peewee.Case(
+        None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
+    )
+    query = Step.select(*STEP_COLUMNS, so_far.alias("partial_output"))
+    query = query.where(Step.turn_id.in_(turn_ids))
+    newest = query.order_by(Step.started_at.desc(), Step.step_index.desc())
+    found = store.fetch(newest.limit(MOST_STEPS + 1))
+    return found[MOST_STEPS - 1 :: -1], len(found) > MOST_STEPS
 
 
 def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:
     if not turns:
         return Window()
     ids = [row["id"] for row in turns]
-    messages = store.fetch(_messages(ids))
-    steps = store.fetch(_steps(ids))
-    left_out = len(messages) > MOST_MESSAGES or len(steps) > MOST_STEPS
-    messages = messages[MOST_MESSAGES - 1 :: -1]
-    take_text(messages, "content")
-    bring_back(store, messages, ("parts",))
-    for message in messages:
-        cut_columns(message, ("content", "parts", "tool_calls"))
+    messages, more_said = said_in(store, ids)
+    steps, more_done = done_in(store, ids)
     has_newer = turns[0]["turn_index"] < turns[0]["last_index"]
     return Window(
         turns,
         messages,
-        steps[MOST_STEPS - 1 :: -1],
+        steps,
         pages.cursor_at(BY_INDEX, turns[-1]) if has_older else None,
         pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
-        left_out,
+        more_said or more_done,
     )
-
-
-def _messages(turn_ids: list[str]) -> peewee.ModelSelect[Message]:
-    query = Message.select().where(Message.turn_id.in_(turn_ids))
-    newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
-    return with_text(newest, Message.content)
-
-
-def _steps(turn_ids: list[str]) -> peewee.ModelSelect[Step]:
-    so_far: Any = peewee.Case(
-        None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
-    )
-    query = Step.select(*STEP_COLUMNS, so_far.alias("partial_output"))
-    query = query.where(Step.turn_id.in_(turn_ids))
-    return query.order_by(Step.started_at.desc(), Step.step_index.desc()).limit(MOST_STEPS + 1)

@@ -16,14 +16,14 @@ BY_START = Sort(
     lambda row: pages.first_text(row, ("started_at",)),
 )
 
-_LISTED = [f for f in RequestLog._meta.sorted_fields if f is not RequestLog.frames]
+LISTED = [f for f in RequestLog._meta.sorted_fields if f is not RequestLog.frames]
 """A stream's timing has an entry for each read: too much for a list."""
 
 
 def list_requests(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
     """Request logs by their start, without `frames`."""
     conditions = of_requests(filters, project)
-    return pages.fetch(store, RequestLog.select(*_LISTED), conditions, BY_START, page)
+    return pages.fetch(store, RequestLog.select(*LISTED), conditions, BY_START, page)
 
 
 def find_request(store: Store, request_id: str, project: str | None = None) -> Row | None:

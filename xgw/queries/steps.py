@@ -72,10 +72,10 @@ def find_changes(store: Store, step: Row) -> Changes | None:
         previous = _before(store, step)
         if previous is None:
             return None
-        sent = parts(store, step["input_payload"])
-        sent_before = parts(store, previous["input_payload"])
-        if sent and sent_before:
-            return compare(previous["id"], sent_before, sent)
+        now, before = step["input_payload"], previous["input_payload"]
+        sent = parts(store, (before, now))
+        if sent[now] and sent[before]:
+            return compare(previous["id"], sent[before], sent[now])
     return None
 
 

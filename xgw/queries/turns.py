@@ -22,13 +22,17 @@ BY_INDEX = Sort("turn_index", Turn.turn_index, Turn.id, lambda row: int(row["tur
 
 def list_turns(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
     """Turns by their start, those of one session by their index in it."""
-    one_session = filters.has("session_id") and filters.values("session_id") != (NONE,)
     conditions = of_turns(filters, project)
     with snapshot(store):
-        sort = BY_INDEX if one_session else BY_START
-        found = pages.fetch(store, Turn.select(), conditions, sort, page)
+        found = pages.fetch(store, Turn.select(), conditions, sort_of(filters), page)
         bring_back(store, found.rows, OF_TURNS)
     return found
+
+
+def sort_of(filters: Filters) -> Sort:
+    """What a list of turns is sorted by: of one session by their index, else by their start."""
+    one_session = filters.has("session_id") and filters.values("session_id") != (NONE,)
+    return BY_INDEX if one_session else BY_START
 
 
 def find_turn(store: Store, turn_id: str, project: str | None = None) -> Row | None:

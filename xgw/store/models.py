@@ -151,6 +151,10 @@ class Turn(Table):
             _where_known("turns", "task_id"),
             SQL("CREATE INDEX turns_start ON turns (COALESCE(started_at, created_at), id)"),
             SQL(
+                "CREATE INDEX turns_alone ON turns (COALESCE(started_at, created_at), id)"
+                " WHERE session_id IS NULL"
+            ),
+            SQL(
                 "CREATE INDEX turns_status_start"
                 " ON turns (status, COALESCE(started_at, created_at), id)"
             ),

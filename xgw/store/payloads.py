@@ -215,21 +215,17 @@ def load_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
     return {key: _build(rows, key) for key in wanted}
 
 
-def parts(store: Store, key: str) -> list[str]:
-    """The element hashes of a request's messages, in order; [] for a body kept whole."""
+def parts(store: Store, keys: Iterable[str]) -> dict[str, list[str]]:
+    """The element hashes of requests' messages, in order, by hash; [] for a body kept whole.
+
+    LookupError for a missing one. One statement for up to FAN_OUT elements, one more for each
+    factor of it beyond, whatever the number of requests.
+    """
     with store.reading():
-        rows = _fetch(store, [key])
-        _fetch_below(store, rows)
-    codec, content = rows[key]
-    if codec != "parts":
-        return []
-    found: list[str] = []
-    for segment in orjson.loads(content):
-        if isinstance(segment, dict) and "s" in segment:
-            found += _listed(rows, segment)
-        elif isinstance(segment, dict) and "e" in segment:
-            found.append(segment["e"])
-    return found
+        rows = _fetch(store, list(dict.fromkeys(keys)))
+        segments = {key: _segments(*row) for key, row in rows.items()}
+        _fetch_nodes(store, rows, [s["l"] for each in segments.values() for s in each if "l" in s])
+    return {key: _elements(rows, each) for key, each in segments.items()}
 
 
 def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
@@ -267,6 +263,31 @@ def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
         below = {key for parent in level for key in references(*rows[parent])}
         level = [key for key in below if key not in rows]
         rows.update(_fetch(store, level))
+
+
+def _segments(codec: str, content: bytes) -> list[dict[str, Any]]:
+    """What a template refers to."""
+    return [s for s in orjson.loads(content) if isinstance(s, dict)] if codec == "parts" else []
+
+
+def _elements(rows: dict[str, tuple[str, bytes]], segments: Iterable[dict[str, Any]]) -> list[str]:
+    found: list[str] = []
+    for segment in segments:
+        if "s" in segment:
+            found += _listed(rows, segment)
+        elif "e" in segment:
+            found.append(segment["e"])
+    return found
+
+
+def _fetch_nodes(store: Store, rows: dict[str, tuple[str, bytes]], roots: Sequence[str]) -> None:
+    """Add the nodes of lists, level by level, without the elements below them."""
+    level = list(dict.fromkeys(roots))
+    while level:
+        nodes = _fetch(store, level)
+        rows.update(nodes)
+        inner = [node for _, node in nodes.values() if node[0] > 0]
+        level = list(dict.fromkeys(key for node in inner for key in entries(node)))
 
 
 def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:

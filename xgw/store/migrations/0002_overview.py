@@ -1,4 +1,4 @@
-"""Indexes for what lists say at a glance: attempts that served nothing, and errors of late."""
+"""Indexes for what lists show: attempts that served nothing, errors of late, turns on their own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ STATEMENTS = (
     " WHERE attempts > llm_calls",
     # The status leads, so that SQLite takes this one and not the index on statuses and starts.
     "CREATE INDEX turns_failed_end ON turns (status, ended_at, project_id) WHERE status = 'error'",
+    "CREATE INDEX turns_alone ON turns (COALESCE(started_at, created_at), id)"
+    " WHERE session_id IS NULL",
 )
 
 
@@ -18,5 +20,5 @@ def up(migrator: Any, db: Any) -> None:
 
 
 def down(migrator: Any, db: Any) -> None:
-    for name in ("turns_tried_again", "turns_failed_end"):
+    for name in ("turns_tried_again", "turns_failed_end", "turns_alone"):
         db.execute_sql(f"DROP INDEX {name}")

@@ -1,0 +1,238 @@
+"""One step looked at closely: where it stands, its attempts, its exchanges, its bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import peewee
+
+from xgw.queries import attempts
+from xgw.queries.cuts import MOST, cut_columns, cut_json, cut_text
+from xgw.queries.history import STEP_COLUMNS
+from xgw.queries.lines import CHARACTERS
+from xgw.queries.pages import Row
+from xgw.queries.payloads import decoded, find_bodies
+from xgw.queries.requests import LISTED
+from xgw.queries.snapshot import snapshot
+from xgw.queries.texts import take_text, with_text
+from xgw.store.database import Store
+from xgw.store.models import RequestLog, Run, Step, Turn
+
+MOST_ATTEMPTS = 50
+"""As many steps before and after this one are looked at for attempts of its call."""
+
+_OF_STEP = ("partial_output", "tool_calls", "usage_raw", "metadata")
+_OF_REQUEST = ("request_headers", "response_headers", "error_body", "client", "metadata")
+
+CountTokens = Callable[[Any], int | None]
+"""Tokens of one message as it was sent; None where they cannot be told (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCloseup:
+    """A step with what is around it.
+
+    `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`
+    and `run_index`. `attempts` are those of its call in order, itself among them, as light rows;
+    `requests` its exchanges without `frames`. The ids are of neighbours in the turn.
+    """
+
+    step: Row
+    attempts: list[Row] = field(default_factory=list)
+    requests: list[Row] = field(default_factory=list)
+    previous_id: str | None = None
+    next_id: str | None = None
+    previous_failed_id: str | None = None
+    next_failed_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A JSON value or a text; `size` is its own in bytes, before it was cut."""
+
+    value: Any
+    size: int
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """One message of a request, None where there was no room for it; `size` in bytes, whole."""
+
+    index: int
+    role: str | None
+    value: Any
+    size: int
+    is_cut: bool
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request: `messages` are all that were sent, `parameters` all fields but these and tools.
+
+    A body that is no JSON object is `other`.
+    """
+
+    size: int
+    messages: list[SentMessage] = field(default_factory=list)
+    tools: Body | None = None
+    parameters: Body | None = None
+    other: Body | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What a step sent and received; None where there is nothing or the store has it no more."""
+
+    sent: Sent | None = None
+    received: Body | None = None
+
+
+def find(store: Store, step_id: str, project: str | None = None) -> StepCloseup | None:
+    """One step: three statements, two where it is no model call."""
+    with snapshot(store):
+        rows = store.fetch(_step(step_id, project))
+        if not rows:
+            return None
+        take_text(rows, "user_input")
+        [step] = rows
+        if step["user_input"] is not None:
+            step["user_input"] = step["user_input"][:CHARACTERS]
+        neighbours = [step.pop(name) for name in _NEIGHBOURS]
+        tried = store.fetch(_near(step)) if step["step_type"] == "llm_call" else []
+        requests = store.fetch(_requests(step_id))
+    cut_columns(step, _OF_STEP)
+    for request in requests:
+        cut_columns(request, _OF_REQUEST)
+    return StepCloseup(step, attempts.of_same_call(step_id, tried), requests, *neighbours)
+
+
+def read_bodies(store: Store, step: Row, count: CountTokens | None = None) -> Bodies:
+    """What was sent and received, cut at 256 KiB each; `count` tells each message's tokens.
+
+    Takes a statement for each level of the stored bodies: three as a rule, one more for each
+    factor of sixteen in the number of messages.
+    """
+    sent, received = step["input_payload"], step["output_payload"]
+    bodies = find_bodies(store, [key for key in (sent, received) if key])
+    return Bodies(
+        _sent(bodies[sent], count) if sent in bodies else None,
+        _body(decoded(bodies[received]), MOST) if received in bodies else None,
+    )
+
+
+# -- the statements --------------------------------------------------------------------------------
+
+_NEAREST = (
+    # In the same run, else in the nearest run of the turn that has such a step. Written out: peewee
+    # takes milliseconds to spell it.
+    "COALESCE((SELECT s.id FROM steps AS one JOIN steps AS s ON s.run_id = one.run_id"
+    " WHERE one.id = ? AND s.step_index {than} one.step_index{failed}"
+    " ORDER BY s.step_index {order} LIMIT 1),"
+    " (SELECT s.id FROM steps AS one JOIN runs AS mine ON mine.id = one.run_id"
+    " JOIN runs AS r ON r.turn_id = one.turn_id JOIN steps AS s ON s.run_id = r.id"
+    " WHERE one.id = ? AND r.run_index {than} mine.run_index{failed}"
+    " ORDER BY r.run_index {order}, s.step_index {order} LIMIT 1))"
+)
+_FAILED = " AND s.status = 'error'"
+_BEFORE, _AFTER = {"than": "<", "order": "DESC"}, {"than": ">", "order": "ASC"}
+_NEIGHBOURS = {
+    "previous_id": _NEAREST.format(failed="", **_BEFORE),
+    "next_id": _NEAREST.format(failed="", **_AFTER),
+    "previous_failed_id": _NEAREST.format(failed=_FAILED, **_BEFORE),
+    "next_failed_id": _NEAREST.format(failed=_FAILED, **_AFTER),
+}
+
+
+def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
+    neighbours = (
+        peewee.SQL(text, [step_id, step_id]).alias(name) for name, text in _NEIGHBOURS.items()
+    )
+    query = (
+        Step.select(
+            Step,
+            Turn.user_input,
+            Turn.turn_index,
+            Turn.status.alias("turn_status"),
+            Run.run_index,
+            *neighbours,
+        )
+        .join(Turn, on=(Turn.id == Step.turn_id))
+        .join_from(Step, Run, on=(Run.id == Step.run_id))
+        .where(Step.id == step_id)
+    )
+    if project is not None:
+        query = query.where(Turn.project_id == project)
+    return with_text(query, Turn.user_input)
+
+
+def _near(step: Row) -> peewee.ModelSelect[Step]:
+    index = step["step_index"]
+    return Step.select(*STEP_COLUMNS).where(
+        Step.run_id == step["run_id"],
+        Step.step_index.between(index - MOST_ATTEMPTS, index + MOST_ATTEMPTS),
+        Step.step_type == "llm_call",
+    )
+
+
+def _requests(step_id: str) -> peewee.ModelSelect[RequestLog]:
+    query = RequestLog.select(*LISTED).where(RequestLog.step_id == step_id)
+    return query.order_by(RequestLog.started_at, RequestLog.id)
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+def _body(value: Any, most: int) -> Body:
+    if isinstance(value, str):
+        shown, size = cut_text(value, most)
+        return Body(shown, size or len(value.encode(errors="replace")), size is not None)
+    shown, size = cut_json(value, most)
+    return Body(shown, size or len(orjson.dumps(value)), size is not None)
+
+
+def _sent(content: bytes, count: CountTokens | None) -> Sent:
+    request = decoded(content)
+    if not isinstance(request, dict):
+        return Sent(len(content), other=_body(request, MOST))
+    name = "messages" if "messages" in request else "input"
+    said = request.get(name)
+    listed = said if isinstance(said, list) else [] if said is None else [said]
+    tools = request.get("tools")
+    others = {key: value for key, value in request.items() if key not in (name, "tools")}
+    return Sent(
+        len(content),
+        _messages(listed, count),
+        None if tools is None else _body(tools, MOST),
+        _body(others, MOST),
+    )
+
+
+def _messages(listed: list[Any], count: CountTokens | None) -> list[SentMessage]:
+    """The first one, and as many from the end as there is room for: those are new."""
+    room = MOST
+    shown: dict[int, Body] = {}
+    for index in (*range(min(1, len(listed))), *range(len(listed) - 1, 0, -1)):
+        body = _body(listed[index], max(0, room))
+        room -= body.size
+        shown[index] = body if room + body.size > 0 else Body(None, body.size, is_cut=True)
+    return [
+        SentMessage(
+            index,
+            _role(message),
+            shown[index].value,
+            shown[index].size,
+            shown[index].is_cut,
+            count(message) if count is not None else None,
+        )
+        for index, message in enumerate(listed)
+    ]
+
+
+def _role(message: Any) -> str | None:
+    role = message.get("role") if isinstance(message, dict) else None
+    return role if isinstance(role, str) else None
