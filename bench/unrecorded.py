@@ -38,7 +38,7 @@ class Forgetful(Recorder):
 
     def finish(self, ending: Ending, bodies: Iterable[Stored], **_: Any) -> Ticket:
         if ending.attempt is not None:
-            self.live.flush(ending.attempt.step_id, end=True)
+            self.live.drop(ending.attempt.step_id)
         return _done()
 
 

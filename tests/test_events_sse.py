@@ -22,7 +22,7 @@ from xgw.recording.facts import Scope
 from xgw.recording.live import LiveStep
 from xgw.store.transaction import Transaction
 from xgw.values import Delta
-from xgw.web.api.feed import PAGE, Feed, Watch
+from xgw.web.api.feed import PAGE, Feed, Wanted, Watch
 
 HEARTBEAT = 0.1
 
@@ -320,7 +320,7 @@ class Saying:
 
     def say(self, text: str) -> None:
         self.step.add([Delta("text", 0, text)])
-        self.server.recorder.live.flush(self.id, end=False)
+        self.server.recorder.live.pulse(self.step.started)
 
     def end(self) -> None:
         self._tell("step.completed")
@@ -439,9 +439,11 @@ def test_every_late_joiner_hears_every_word_once(server: ApiServer) -> None:
 # -- the seam between what is read and what is told ----------------------------------------------
 
 
-def feed_of(server: ApiServer, after: int | None = None) -> Feed:
-    watch = Watch(None, after=after)
-    return Feed(server.filled.store, server.hub, server.recorder.live, watch)
+def fed(server: ApiServer, after: int | None = None) -> Iterator[list[Envelope]]:
+    """What a watcher is given at once, again and again; [] when nothing came."""
+    watch = Watch(Wanted(), after)
+    feed = Feed(server.filled.store, server.hub, server.recorder.live, watch)
+    return ([e for batch in batches for e in batch.envelopes] for batches in feed.batches(0.01))
 
 
 def pour(server: ApiServer, count: int) -> None:
@@ -451,7 +453,7 @@ def pour(server: ApiServer, count: int) -> None:
 
 def test_an_event_that_is_both_read_and_told_comes_once(server: ApiServer) -> None:
     pour(server, 1)
-    batches = feed_of(server, after=0).batches(0.01)
+    batches = fed(server, after=0)
     assert [e.seq for e in next(batches)] == [1]
     pour(server, PAGE)
     # From here on there is a mailbox, and a full page means that there is more to read.
@@ -465,7 +467,7 @@ def test_an_event_that_is_both_read_and_told_comes_once(server: ApiServer) -> No
 
 def test_a_step_that_begins_meanwhile_begins_before_its_text(server: ApiServer) -> None:
     pour(server, 1)
-    batches = feed_of(server, after=0).batches(0.01)
+    batches = fed(server, after=0)
     next(batches)
     pour(server, 1)
     next(batches)
@@ -481,7 +483,7 @@ def test_a_step_whose_end_was_read_but_not_told_yet_is_over(server: ApiServer) -
     saying = Saying(server)
     saying.say("text")
     server.filled.keep(saying.envelope("step.completed"))
-    batches = feed_of(server, after=0).batches(0.01)
+    batches = fed(server, after=0)
     assert [e.type for e in next(batches)] == ["step.started", "step.completed"]
     for text in ("more", "and more"):
         saying.say(text)
@@ -492,7 +494,7 @@ def test_a_step_whose_end_was_read_but_not_told_yet_is_over(server: ApiServer) -
 
 
 def test_a_watcher_that_lags_is_told_where_to_resume(server: ApiServer) -> None:
-    batches = feed_of(server).batches(0.01)
+    batches = fed(server)
     assert next(batches) == []
     total = MAILBOX + 100
     envelopes = [server.filled.envelope("turn.updated", n=n) for n in range(total)]
@@ -508,7 +510,7 @@ def test_a_watcher_that_lags_is_told_where_to_resume(server: ApiServer) -> None:
 
 
 def test_a_slow_watcher_that_lost_live_frames_gets_the_whole_text(server: ApiServer) -> None:
-    batches = feed_of(server).batches(0.01)
+    batches = fed(server)
     assert next(batches) == []
     saying = Saying(server)
     for n in range(2000):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -31,8 +34,29 @@ def everything(_: Envelope) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Wants all of a type, and counts how often it was asked."""
+
+    type: str
+    times: list[int] = field(default_factory=list, compare=False)
+
+    def __call__(self, envelope: Envelope) -> bool:
+        self.times.append(1)
+        return envelope.type == self.type
+
+
 def seqs(envelopes: list[Envelope]) -> list[int | None]:
     return [envelope.seq for envelope in envelopes]
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns far more often than they do by themselves."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 # -- who gets what ---------------------------------------------------------------------------------
@@ -52,6 +76,43 @@ def test_a_reader_gets_what_it_wants_in_order() -> None:
     assert seqs(facts.get(DEADLINE)) == [2, 3, 4, 5]
     assert every.get(0) == []
     assert hub.newest == 5
+
+
+def test_readers_who_want_the_same_are_served_together() -> None:
+    hub = Hub()
+    wishes = [Asked("turn.updated") for _ in range(20)]
+    readers = [hub.subscribe(wish) for wish in wishes]
+    other = hub.subscribe(Asked("run.updated"))
+    hub.publish([stored(1), stored(2, "run.updated"), stored(3)])
+    encoded: list[int | None] = []
+
+    def encode(envelope: Envelope) -> bytes:
+        encoded.append(envelope.seq)
+        return b"%d " % (envelope.seq or 0)
+
+    assert {b.encoded(encode) for reader in readers for b in reader.take(0)} == {b"1 3 "}
+    assert encoded == [1, 3]
+    assert sum(len(wish.times) for wish in wishes) == 3
+    assert seqs(other.get(0)) == [2]
+
+
+def test_a_reader_of_one_session_gets_what_is_of_it() -> None:
+    hub = Hub()
+    one, two = (hub.subscribe(everything, session_id=f"sess_{n}") for n in (1, 2))
+    turns = hub.subscribe(Asked("turn.updated"), session_id="sess_1")
+    every = hub.subscribe(everything)
+    alone = replace(stored(3), session_id=None)
+    hub.publish([stored(1), stored(2, "run.updated"), alone, delta("a")])
+    assert seqs(one.get(0)) == [1, 2, None]
+    assert seqs(turns.get(0)) == [1]
+    assert two.get(0) == []
+    assert seqs(every.get(0)) == [1, 2, 3, None]
+    for reader in (one, turns):
+        reader.close()
+    hub.publish([replace(stored(4), session_id="sess_2"), stored(5)])
+    assert seqs(two.get(0)) == [4]
+    assert seqs(every.get(0)) == [4, 5]
+    assert one.get(0) == []
 
 
 def test_nothing_goes_out_twice() -> None:
@@ -313,3 +374,35 @@ def test_readers_that_come_and_go_miss_nothing_in_between() -> None:
         thread.join(DEADLINE)
     assert faults == []
     assert not hub.watched
+
+
+@pytest.mark.usefixtures("restless")
+def test_everyone_who_sleeps_is_woken() -> None:
+    """Readers wake each other, however short each one sleeps and whoever leaves meanwhile."""
+    hub = Hub()
+    count = 300
+    seen: dict[int, list[int | None]] = {number: [] for number in range(40)}
+    there = threading.Barrier(len(seen) + 1)
+
+    def read(number: int) -> None:
+        with hub.subscribe(everything) as reader:
+            there.wait(DEADLINE)
+            while count not in seen[number]:
+                arrived = reader.get(DEADLINE if number % 4 else 0.001)
+                assert arrived or not number % 4, "nobody woke it"
+                seen[number] += seqs(arrived)
+                if number % 8 == 7 and len(seen[number]) > number:
+                    return
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in seen]
+    for thread in threads:
+        thread.start()
+    there.wait(DEADLINE)
+    for seq in range(1, count + 1):
+        hub.publish([stored(seq)])
+    for thread in threads:
+        thread.join(DEADLINE)
+    for number, got in seen.items():
+        assert got == list(range(1, len(got) + 1))
+        assert len(got) == count or number % 8 == 7
+    assert not hub.busy

@@ -26,6 +26,11 @@ def scope() -> Scope:
     return Scope("default", None, turn, ids.mint("run"), ids.trace_id_of(turn))
 
 
+def told(seq: int, type: str, step_id: str) -> Envelope:
+    now = clock.now()
+    return Envelope(seq, type, now, "default", None, None, None, step_id, {})
+
+
 def text(*pieces: str) -> list[Delta]:
     return [Delta("text", 0, piece) for piece in pieces]
 
@@ -130,21 +135,22 @@ def test_the_whole_text_so_far_replaces_what_was_there(
     assert found["step_1"] == whole
     assert found["step_2"]["text"] == "Hm"
     assert [f.step_id for f in live.snapshot(lambda e: e.step_id == "step_2")] == ["step_2"]
-    live.flush("step_1", end=True)
+    live.tell([told(1, "message.added", "step_1"), told(2, "step.completed", "step_1")])
     assert [frame.step_id for frame in live.snapshot(lambda _: True)] == ["step_2"]
-    assert sent[-1].payload["text"] == " again"
+    assert [e.payload.get("text") for e in sent[-3:]] == [" again", None, None]
 
 
 def test_a_step_that_is_over_is_forgotten(live: LiveSteps, sent: list[Envelope]) -> None:
     step = live.start(scope(), "step_1")
-    assert (len(live), "step_1" in live) == (1, True)
+    assert len(live) == 1
     live.drop("step_1")
     live.drop("step_1")
-    live.flush("step_1", end=True)
-    assert (len(live), "step_1" in live) == (0, False)
+    assert len(live) == 0
     step.add(text("late"))
+    end = told(1, "step.completed", "step_1")
+    live.tell([end])
     live.pulse()
-    assert sent == []
+    assert sent == [end]
 
 
 def test_nothing_is_told_before_the_start(live: LiveSteps, sent: list[Envelope]) -> None:
@@ -153,10 +159,42 @@ def test_nothing_is_told_before_the_start(live: LiveSteps, sent: list[Envelope])
     step.add(text("early"))
     live.pulse()
     assert sent == []
-    live.announce("step_1")
+    start = told(1, "step.started", "step_1")
+    live.tell([start])
+    assert sent == [start]
     step.add(text(" on"))
     live.pulse()
-    assert [frame.payload["text"] for frame in sent] == ["early on"]
+    assert [frame.payload["text"] for frame in sent[1:]] == ["early on"]
+
+
+def test_start_and_end_may_be_told_together(live: LiveSteps, sent: list[Envelope]) -> None:
+    for name in ("step_1", "step_2"):
+        live.expect(name)
+        live.start(scope(), name).add(text(name))
+    types = ("step.started", "step.completed")
+    ends = [told(n, type, name) for n, type in enumerate(types) for name in ("step_1", "step_2")]
+    live.tell(ends)
+    assert [(e.step_id, e.type) for e in sent] == [
+        ("step_1", "step.started"),
+        ("step_2", "step.started"),
+        ("step_1", "step.delta"),
+        ("step_1", "step.completed"),
+        ("step_2", "step.delta"),
+        ("step_2", "step.completed"),
+    ]
+    assert len(live) == 0
+
+
+def test_all_steps_are_told_of_together() -> None:
+    """However many there are: whoever watches is woken once for all of them."""
+    publications: list[Sequence[Envelope]] = []
+    live = LiveSteps(publications.append)
+    steps = [live.start(scope(), f"step_{number}") for number in range(50)]
+    for step in steps:
+        step.add(text("word"))
+    live.pulse()
+    live.pulse()
+    assert [[e.step_id for e in one] for one in publications] == [[s.step_id for s in steps]]
 
 
 # -- progress, and what is saved -------------------------------------------------------------------
@@ -255,8 +293,7 @@ class Pulsing:
             self._live.pulse()
             self._live.unsaved()
             if number % 3 == 0:
-                for step in self._steps:
-                    self._live.flush(step, end=False)
+                self._live.tell([told(number, "message.added", step) for step in self._steps])
             if self._over.is_set():
                 return
 
@@ -285,7 +322,7 @@ def test_no_piece_is_lost_or_doubled_while_it_is_said() -> None:
         for thread in threads:
             thread.join(DEADLINE)
     for name in names:
-        live.flush(name, end=True)
+        live.tell([told(0, "step.completed", name)])
         assert readers[name].texts == together([d for deltas in said[name] for d in deltas])
 
 
@@ -330,14 +367,8 @@ def test_whoever_joins_late_gets_all_of_it_once() -> None:
                 step.add(deltas)
         for watcher in watchers.values():
             assert watcher.joined.wait(DEADLINE)
-        live.flush(step.step_id, end=True)
-        hub.publish([_end(number + 1, step.step_id)])
+        live.tell([told(number + 1, "step.completed", step.step_id)])
         expected = together([d for deltas in said for d in deltas])
         for watcher in watchers.values():
             watcher.thread.join(DEADLINE)
             assert watcher.reader.texts == expected
-
-
-def _end(seq: int, step_id: str) -> Envelope:
-    now = clock.now()
-    return Envelope(seq, "step.completed", now, "default", None, None, None, step_id, {})

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from xgw.events import Envelope
+from xgw.hub.mailbox import (
+    CHARACTERS,
+    LIGHT,
+    LIVE_ROOM,
+    MAILBOX,
+    Batch,
+    Stream,
+    Subscription,
+    stream_of,
+)
+from xgw.hub.waking import Waking
 
-MAILBOX = 4096
-LIVE_ROOM = 512
-CHARACTERS = 1 << 20
-LIGHT = 32
-"""Events that a mailbox takes without a look at their size."""
+__all__ = [
+    "CHARACTERS",
+    "LIGHT",
+    "LIVE_ROOM",
+    "MAILBOX",
+    "Batch",
+    "Hub",
+    "Stream",
+    "Subscription",
+    "stream_of",
+]
 
 log = logging.getLogger("xgw.hub")
 
@@ -26,107 +42,16 @@ Wants = Callable[[Envelope], bool]
 ReadEvents = Callable[[int, int], list[Envelope]]
 
 
-class Subscription:
-    """One reader's mailbox. `lagged` is the `seq` to resume after, once the reader was too slow."""
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What subscribers may have in common; `session_id` None is every session."""
 
-    def __init__(self, hub: Hub, wants: Wants, live: bool, capacity: int) -> None:
-        self._hub = hub
-        self._wants = wants
-        self._live = live
-        self._capacity = capacity
-        self._ready = threading.Condition(threading.Lock())
-        self._box: deque[Envelope] = deque()
-        self._live_held = 0
-        self._characters = 0
-        self._starved: set[tuple[str | None, object, object]] = set()
-        self._last_seq = hub.newest
-        self.lagged: int | None = None
-        self.closed = False
+    wants: Wants
+    session_id: str | None
+    live: bool
 
-    def get(self, timeout: float) -> list[Envelope]:
-        """Everything that has arrived; waits up to `timeout` seconds for something, else []."""
-        with self._ready:
-            if not self._box and not self.closed and self.lagged is None:
-                self._ready.wait(timeout)
-            arrived = list(self._box)
-            self._box.clear()
-            self._live_held = self._characters = 0
-            return arrived
-
-    def offer(self, envelopes: Sequence[Envelope]) -> None:
-        """Put what this reader wants into its mailbox; never waits."""
-        wanted = [e for e in envelopes if (self._live or e.seq is not None) and self._wants(e)]
-        if not wanted:
-            return
-        with self._ready:
-            if self.closed or self.lagged is not None:
-                return
-            for envelope in wanted:
-                self._put(envelope)
-            self._ready.notify()
-
-    def _put(self, envelope: Envelope) -> None:
-        if self.lagged is not None:
-            return
-        if envelope.seq is None:
-            if self._live_held < LIVE_ROOM and not self._full:
-                self._hold(envelope)
-                self._live_held += 1
-            elif envelope.type == "step.delta":
-                self._starved.add(_stream_of(envelope))
-            return
-        if self._full:
-            self._drop_live()
-        if self._full:
-            self.lagged = self._last_seq
-            return
-        self._hold(envelope)
-        self._last_seq = envelope.seq
-
-    @property
-    def _full(self) -> bool:
-        return len(self._box) >= self._capacity or self._characters >= CHARACTERS
-
-    def _hold(self, envelope: Envelope) -> None:
-        self._box.append(envelope)
-        if len(self._box) > LIGHT:
-            self._characters += len(str(envelope.payload))
-
-    def _drop_live(self) -> None:
-        self._starved.update(_stream_of(e) for e in self._box if e.type == "step.delta")
-        stored = [e for e in self._box if e.seq is not None]
-        self._box.clear()
-        self._live_held = self._characters = 0
-        for envelope in stored:
-            self._hold(envelope)
-
-    def take_starved(self) -> set[tuple[str | None, object, object]]:
-        """Streams (step, kind, index) that lost frames since last asked: send their whole text."""
-        with self._ready:
-            starved, self._starved = self._starved, set()
-            return starved
-
-    def close(self) -> None:
-        """Stop receiving; wakes a blocked `get`."""
-        self._hub.drop(self)
-        self.end()
-
-    def end(self) -> None:
-        """Called by the hub: nothing more comes; wakes a blocked `get`."""
-        with self._ready:
-            self.closed = True
-            self._ready.notify_all()
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def of(self, envelopes: Iterable[Envelope]) -> list[Envelope]:
+        return [e for e in envelopes if (self.live or e.seq is not None) and self.wants(e)]
 
 
 class Hub:
@@ -139,33 +64,52 @@ class Hub:
         self.newest = newest
         self._read_events = read_events
         self._lock = threading.Lock()
-        self._subscriptions: tuple[Subscription, ...] = ()
+        self._waking = Waking()
+        self._members: dict[_Wish, list[Subscription]] = {}
+        self._wishes: dict[str | None, list[_Wish]] = {}
+        self._wish_of: dict[Subscription, _Wish] = {}
         self._closed = False
 
     def subscribe(
-        self, wants: Wants, *, live: bool = True, capacity: int = MAILBOX
+        self,
+        wants: Wants,
+        *,
+        session_id: str | None = None,
+        live: bool = True,
+        capacity: int = MAILBOX,
     ) -> Subscription:
-        """A mailbox for everything published from now on that `wants` says yes to.
+        """A mailbox for what is published from now on, of one session or of all.
 
-        Once the hub is closed, a closed one.
+        `wants` says which events; it is asked once for all subscribers with an equal one. Once the
+        hub is closed, a closed mailbox.
         """
         with self._lock:
-            subscription = Subscription(self, wants, live, capacity)
+            subscription = Subscription(self.drop, self._waking, self.newest, capacity)
             if self._closed:
                 subscription.end()
             else:
-                self._subscriptions = (*self._subscriptions, subscription)
+                self._add(subscription, _Wish(wants, session_id, live))
         return subscription
 
     def drop(self, subscription: Subscription) -> None:
         """Forget a subscriber."""
         with self._lock:
-            self._subscriptions = tuple(s for s in self._subscriptions if s is not subscription)
+            wish = self._wish_of.pop(subscription, None)
+            if wish is None:
+                return
+            self._members[wish].remove(subscription)
+            if not self._members[wish]:
+                self._forget(wish)
 
     @property
     def watched(self) -> bool:
         """Whether anyone subscribes: live frames are not even made for nobody."""
-        return bool(self._subscriptions)
+        return bool(self._wish_of)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some readers are still to be woken for what went out: more can wait."""
+        return self._waking.busy
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Stored events after their commit, or live frames; each stored one goes out once."""
@@ -178,29 +122,73 @@ class Hub:
             if self._read_events is not None and upto > self.newest:
                 self._send(self._read_events(self.newest, upto))
 
-    def _send(self, envelopes: Sequence[Envelope]) -> None:
-        fresh = [e for e in envelopes if e.seq is None or e.seq > self.newest]
-        stored = [e.seq for e in fresh if e.seq is not None]
-        if stored:
-            if self._read_events is not None and stored[0] > self.newest + 1:
-                fresh = [*self._read_events(self.newest, stored[0] - 1), *fresh]
-            self.newest = stored[-1]
-        for subscription in self._subscriptions:
-            try:
-                subscription.offer(fresh)
-            except Exception:  # around a subscriber: the others get their events all the same
-                log.exception("a subscriber failed and is closed")
-                self._subscriptions = tuple(s for s in self._subscriptions if s is not subscription)
-                subscription.end()
-
     def close(self) -> None:
         """Wake and close every subscriber, now and from now on."""
         with self._lock:
             self._closed = True
-            subscriptions, self._subscriptions = self._subscriptions, ()
+            subscriptions = list(self._wish_of)
+            for registry in (self._members, self._wishes, self._wish_of):
+                registry.clear()
         for subscription in subscriptions:
             subscription.end()
 
+    # -- sending -------------------------------------------------------------------------------
 
-def _stream_of(envelope: Envelope) -> tuple[str | None, object, object]:
-    return envelope.step_id, envelope.payload.get("kind"), envelope.payload.get("index")
+    def _send(self, envelopes: Sequence[Envelope]) -> None:
+        fresh = [e for e in envelopes if e.seq is None or e.seq > self.newest]
+        stored = [e.seq for e in fresh if e.seq is not None]
+        if stored and self._read_events is not None and stored[0] > self.newest + 1:
+            fresh = [*self._read_events(self.newest, stored[0] - 1), *fresh]
+        sleepers: list[Subscription] = []
+        for session_id, some in self._by_session(fresh):
+            for wish in tuple(self._wishes[session_id]):
+                sleepers += self._offer(wish, some)
+        if stored:
+            # Only now: who has seen this number finds everything up to it in the mailbox.
+            self.newest = stored[-1]
+        self._waking.call(sleepers)
+
+    def _by_session(
+        self, envelopes: Sequence[Envelope]
+    ) -> list[tuple[str | None, Sequence[Envelope]]]:
+        """What may concern those who watch every session, and those of each one watched."""
+        found: dict[str | None, list[Envelope]] = {}
+        if len(self._wishes) > (None in self._wishes):
+            for envelope in envelopes:
+                if envelope.session_id is not None and envelope.session_id in self._wishes:
+                    found.setdefault(envelope.session_id, []).append(envelope)
+        if envelopes and None in self._wishes:
+            return [(None, envelopes), *found.items()]
+        return list(found.items())
+
+    def _offer(self, wish: _Wish, envelopes: Sequence[Envelope]) -> list[Subscription]:
+        """Put what they want into their mailboxes; returns those who have to be woken."""
+        members = self._members[wish]
+        try:
+            wanted = wish.of(envelopes)
+        except Exception:  # around a subscriber: the others get their events all the same
+            log.exception("a subscriber failed and is closed")
+            for subscription in members:
+                del self._wish_of[subscription]
+                subscription.end()
+            self._forget(wish)
+            return []
+        if not wanted:
+            return []
+        batch = Batch(wanted)
+        return [subscription for subscription in members if subscription.offer(batch)]
+
+    # -- who subscribes ------------------------------------------------------------------------
+
+    def _add(self, subscription: Subscription, wish: _Wish) -> None:
+        self._wish_of[subscription] = wish
+        if wish not in self._members:
+            self._members[wish] = []
+            self._wishes.setdefault(wish.session_id, []).append(wish)
+        self._members[wish].append(subscription)
+
+    def _forget(self, wish: _Wish) -> None:
+        del self._members[wish]
+        self._wishes[wish.session_id].remove(wish)
+        if not self._wishes[wish.session_id]:
+            del self._wishes[wish.session_id]

@@ -54,10 +54,8 @@ def list_lines(store: Store, session_id: str, page: Page) -> Slice:
 
 def find_lines(store: Store, turn_ids: Collection[str]) -> list[Row]:
     """These turns as lines, in the order of their index: one statement."""
-    rows = store.fetch(_lines().where(Turn.id.in_(list(turn_ids))).order_by(Turn.turn_index))
-    for row in rows:
-        _spell_out(row)
-    return rows
+    these = Page(len(turn_ids), None, "asc")
+    return lines.fetch(store, [Turn.id.in_(list(turn_ids))], BY_INDEX, these).rows
 
 
 def read(store: Store, session_id: str, page: Page) -> Window:

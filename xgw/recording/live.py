@@ -149,12 +149,8 @@ class LiveSteps:
         self._lock = threading.Lock()
 
     def expect(self, step_id: str) -> None:
-        """A step's start is on its way to the store: nothing of it is sent before `announce`."""
+        """A step's start is on its way to the store: nothing of it is sent before it was told."""
         self._unannounced.add(step_id)
-
-    def announce(self, step_id: str | None) -> None:
-        """Its `step.started` has been published."""
-        self._unannounced.discard(step_id)
 
     def drop(self, step_id: str) -> None:
         """The step is over and nothing of it will be published."""
@@ -169,27 +165,37 @@ class LiveSteps:
             self._steps[step_id] = step
         return step
 
-    def flush(self, step_id: str, *, end: bool) -> None:
-        """Send what is new of a step before a stored event of it goes out."""
+    def tell(self, envelopes: Sequence[Envelope]) -> None:
+        """Send stored events, and before each one of a step what is new of the step."""
         with self._lock:
-            step = self._steps.get(step_id)
-            frames = step.frames() if step is not None else []
-            if end:
-                self._steps.pop(step_id, None)
-            if frames:
-                self._publish(frames)
+            told: list[Envelope] = []
+            for envelope in envelopes:
+                if envelope.step_id is not None and envelope.type != "step.started":
+                    told += self._rest_of(envelope.step_id, envelope.type)
+                told.append(envelope)
+            self._publish(told)
+            for envelope in envelopes:
+                if envelope.type == "step.started" and envelope.step_id is not None:
+                    self._unannounced.discard(envelope.step_id)
 
-    def pulse(self) -> None:
-        """Send what is new of every step whose start has been told."""
-        now = clock.monotonic()
+    def _rest_of(self, step_id: str, type: str) -> list[Envelope]:
+        ends = type == "step.completed"
+        step = self._steps.pop(step_id, None) if ends else self._steps.get(step_id)
+        return [] if step is None else step.frames()
+
+    def pulse(self, now: float | None = None) -> None:
+        """Send what is new of every step whose start has been told; `now` is monotonic."""
+        now = clock.monotonic() if now is None else now
         with self._lock:
-            for step in list(self._steps.values()):
+            told: list[Envelope] = []
+            for step in self._steps.values():
                 if step.step_id in self._unannounced:
                     continue
-                frames = step.frames()
-                progress = step.progress(now)
-                if frames or progress:
-                    self._publish([*frames, *([progress] if progress else [])])
+                told += step.frames()
+                if (progress := step.progress(now)) is not None:
+                    told.append(progress)
+            if told:
+                self._publish(told)
 
     def snapshot(self, wants: Callable[[Envelope], bool]) -> list[Envelope]:
         """The whole text so far of every step under way, for someone who joins late."""
@@ -214,6 +220,3 @@ class LiveSteps:
 
     def __len__(self) -> int:
         return len(self._steps)
-
-    def __contains__(self, step_id: object) -> bool:
-        return step_id in self._steps

@@ -35,6 +35,9 @@ from xgw.store.writer import ALONE, Bodies, Part, Ticket, Work, Writer
 
 PULSE_SECONDS = 0.05
 PARTIAL_EVERY = 5
+PATIENT_BEATS = 4
+"""How many beats may pass without live frames while readers are still woken for what went out."""
+
 UNIT_BYTES = 2048
 
 
@@ -118,17 +121,7 @@ class Recorder:
 
     def published(self, envelopes: Sequence[Envelope]) -> None:
         """What the writer calls after each commit: live frames of a step first, then its events."""
-        told = 0
-        for position, envelope in enumerate(envelopes):
-            step_id = envelope.step_id
-            if step_id is not None and envelope.type != "step.started" and step_id in self.live:
-                self._hub.publish(envelopes[told:position])
-                told = position
-                self.live.flush(step_id, end=envelope.type == "step.completed")
-        self._hub.publish(envelopes[told:])
-        for envelope in envelopes:
-            if envelope.type == "step.started":
-                self.live.announce(envelope.step_id)
+        self.live.tell(envelopes)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -275,13 +268,15 @@ class Recorder:
         return self.writer.submit(unit, size=size, bodies=held, part=part, urgent=urgent)
 
     def _pulse(self) -> None:
-        beat = 0
+        beat = quiet = 0
         while not self._stopping.wait(PULSE_SECONDS):
             beat += 1
             self.writer.nudge()
             if self.writer.down:
                 continue
-            if len(self.live):
+            # Frames that wait get longer, not more.
+            quiet = quiet + 1 if self._hub.busy and quiet < PATIENT_BEATS else 0
+            if len(self.live) and not quiet:
                 self.live.pulse()
             if beat % PARTIAL_EVERY == 0:
                 self._save_partial_texts()

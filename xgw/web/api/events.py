@@ -12,11 +12,10 @@ from xgw import errors
 from xgw.events import TYPES, Envelope
 from xgw.queries import events
 from xgw.web.api import edge, sessions
-from xgw.web.api.feed import Feed, Watch
+from xgw.web.api.feed import Feed, Wanted, Watch
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 MAX_SEQ = (1 << 63) - 1
-RECENT = 1024
 
 
 routes = Blueprint("events", __name__)
@@ -37,7 +36,7 @@ def stream_session_events(ref: str) -> Response:
 def _stream(session_id: str | None) -> Response:
     running = edge.services()
     newest = max(running.hub.newest, events.newest(running.store))
-    watch = Watch(edge.project(), session_id, _types(), _cursor(newest))
+    watch = Watch(Wanted(edge.project(), session_id, _types()), _cursor(newest))
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=HEADERS)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
@@ -52,29 +51,8 @@ def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes
     """An id without an event comes first: a reader that got nothing else resumes from there."""
     start = feed.watch.after
     yield b": connected\nid: %d\n\n" % (newest if start is None else start)
-    for batch in feed.batches(heartbeat_seconds):
-        yield b"".join(map(_recent.frame, batch)) if batch else b": waiting\n\n"
-
-
-class Recent:
-    """Frames of the newest events: each is made once, however many watchers get it."""
-
-    def __init__(self) -> None:
-        self._made: dict[int, tuple[Envelope, bytes]] = {}
-
-    def frame(self, envelope: Envelope) -> bytes:
-        """The event as it goes over the wire."""
-        made = self._made.get(id(envelope))
-        if made is not None and made[0] is envelope:
-            return made[1]
-        frame = _frame(envelope)
-        if len(self._made) >= RECENT:
-            self._made.clear()
-        self._made[id(envelope)] = envelope, frame
-        return frame
-
-
-_recent = Recent()
+    for batches in feed.batches(heartbeat_seconds):
+        yield b"".join([batch.encoded(_frame) for batch in batches]) or b": waiting\n\n"
 
 
 def _frame(envelope: Envelope) -> bytes:

@@ -7,34 +7,39 @@ from dataclasses import dataclass
 
 from xgw import clock
 from xgw.events import Envelope
-from xgw.hub import Hub, Subscription
+from xgw.hub import Batch, Hub, Stream, Subscription, stream_of
 from xgw.queries import events
 from xgw.recording.live import LiveSteps
 from xgw.store.database import Store
 
 PAGE = 500
 
-Stream = tuple[str | None, object, object]
-
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What a watcher wants; None is everything, for `after` it is from now on."""
+class Wanted:
+    """Which events; None is all of them. Watchers with equal ones are served together."""
 
-    project: str | None
+    project: str | None = None
     session_id: str | None = None
     types: frozenset[str] | None = None
-    after: int | None = None
     turn_id: str | None = None
 
-    def wants(self, envelope: Envelope) -> bool:
-        """Whether this event is for the watcher."""
+    def __call__(self, envelope: Envelope) -> bool:
+        """Whether this event is one of them."""
         return (
             (self.types is None or envelope.type in self.types)
             and (self.project is None or envelope.project_id == self.project)
             and (self.session_id is None or envelope.session_id == self.session_id)
             and (self.turn_id is None or envelope.turn_id == self.turn_id)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a watcher wants, and the `seq` after which; None is from now on."""
+
+    wanted: Wanted
+    after: int | None = None
 
 
 class Feed:
@@ -48,85 +53,101 @@ class Feed:
         self._read_upto = watch.after or 0
         self._ended: set[str | None] = set()
         self._lengths: dict[Stream, int] = {}
+        self._told_upto = 0
 
-    def batches(self, idle_seconds: float) -> Iterator[list[Envelope]]:
-        """Events as they come; an empty batch after `idle_seconds` without any.
+    def batches(self, idle_seconds: float) -> Iterator[list[Batch]]:
+        """Events as they come; nothing in the list after `idle_seconds` without any.
 
         Ends when the server shuts down, and after `stream.lagged` if this watcher is too slow.
         """
+        wanted = self.watch.wanted
         # Most of a long history is read before a mailbox fills up, the rest after it is there.
         yield from self._stored()
-        with self._hub.subscribe(self.watch.wants) as mailbox:
+        with self._hub.subscribe(wanted, session_id=wanted.session_id) as mailbox:
             yield from self._stored()
             yield from self._joined(mailbox)
             while True:
-                arrived = mailbox.get(idle_seconds)
-                batch = self._fresh(arrived) + self._whole_again(mailbox)
+                arrived = self._take(mailbox, idle_seconds)
+                batches = self._fresh(arrived) + self._whole_again(mailbox)
                 if not arrived and mailbox.closed:
                     return
                 if not arrived and mailbox.lagged is not None:
                     yield [_lagged(mailbox.lagged)]
                     return
-                if batch or not arrived:
-                    yield batch
+                if batches or not arrived:
+                    yield batches
 
-    def _stored(self) -> Iterator[list[Envelope]]:
+    def _stored(self) -> Iterator[list[Batch]]:
         """What the store has after the cursor, page by page."""
         if self.watch.after is None:
             return
+        wanted = self.watch.wanted
         while True:
             page = events.list_events(
                 self._store,
                 self._read_upto,
                 PAGE,
-                project=self.watch.project,
-                session_id=self.watch.session_id,
-                turn_id=self.watch.turn_id,
-                types=self.watch.types,
+                project=wanted.project,
+                session_id=wanted.session_id,
+                turn_id=wanted.turn_id,
+                types=wanted.types,
             )
             if not page:
                 return
             self._read_upto = page[-1].seq or self._read_upto
             ended = {e.step_id for e in page if e.type == "step.completed"}
             self._ended = ended if len(page) == PAGE else self._ended | ended
-            yield page
+            yield [Batch(page)]
             if len(page) < PAGE:
                 return
 
-    def _joined(self, mailbox: Subscription) -> Iterator[list[Envelope]]:
+    def _take(self, mailbox: Subscription, idle_seconds: float) -> list[Batch]:
+        newest = self._hub.newest
+        arrived = mailbox.take(idle_seconds)
+        self._told_upto = newest
+        return arrived
+
+    def _joined(self, mailbox: Subscription) -> Iterator[list[Batch]]:
         """The whole text so far of steps under way, then what came in since the subscription.
 
         A step whose start is still in the mailbox is left out: all of its frames are there too.
         """
-        whole = self._live.snapshot(self.watch.wants)
-        arrived = mailbox.get(0)
-        begun = {e.step_id for e in arrived if e.type == "step.started"}
-        batch = self._replaced(whole, lambda e: e.step_id not in begun) + self._fresh(arrived)
-        if batch:
-            yield batch
+        whole = self._live.snapshot(self.watch.wanted)
+        arrived = self._take(mailbox, 0)
+        begun = {e.step_id for b in arrived for e in b.envelopes if e.type == "step.started"}
+        batches = self._replaced(whole, lambda e: e.step_id not in begun) + self._fresh(arrived)
+        if batches:
+            yield batches
 
-    def _whole_again(self, mailbox: Subscription) -> list[Envelope]:
+    def _whole_again(self, mailbox: Subscription) -> list[Batch]:
         """The whole text of streams that lost frames because this watcher was slow."""
         starved = mailbox.take_starved()
         if not starved:
             return []
-        whole = self._live.snapshot(self.watch.wants)
-        return self._replaced(whole, lambda e: _stream_of(e) in starved)
+        whole = self._live.snapshot(self.watch.wanted)
+        return self._replaced(whole, lambda e: stream_of(e) in starved)
 
-    def _replaced(
-        self, whole: list[Envelope], wanted: Callable[[Envelope], bool]
-    ) -> list[Envelope]:
-        frames = [e for e in whole if wanted(e) and e.step_id not in self._ended]
+    def _replaced(self, whole: list[Envelope], shown: Callable[[Envelope], bool]) -> list[Batch]:
+        frames = [e for e in whole if shown(e) and e.step_id not in self._ended]
         for frame in frames:
-            self._lengths[_stream_of(frame)] = frame.payload["text_length"]
-        return frames
+            self._lengths[stream_of(frame)] = frame.payload["text_length"]
+        return [Batch(frames)] if frames else []
 
-    def _fresh(self, arrived: list[Envelope]) -> list[Envelope]:
+    def _fresh(self, arrived: list[Batch]) -> list[Batch]:
         """What of a mailbox's content the watcher has not got yet."""
-        fresh = [e for e in arrived if self._is_new(e)]
+        if self._is_level:
+            return arrived
+        fresh = [e for batch in arrived for e in batch.envelopes if self._is_new(e)]
         # Whatever comes in from now on was made after the whole texts were taken.
         self._lengths.clear()
-        return fresh
+        if self._told_upto >= self._read_upto:
+            self._read_upto, self._ended = 0, set()
+        return [Batch(fresh)] if fresh else []
+
+    @property
+    def _is_level(self) -> bool:
+        """Whether everything that was read has gone through the mailbox since: all in it is new."""
+        return not (self._read_upto or self._ended or self._lengths)
 
     def _is_new(self, envelope: Envelope) -> bool:
         if envelope.seq is not None:
@@ -135,14 +156,12 @@ class Feed:
             return False
         if envelope.type != "step.delta":
             return True
-        known = self._lengths.get(_stream_of(envelope), 0)
+        known = self._lengths.get(stream_of(envelope), 0)
         return bool(envelope.payload["text_length"] > known)
 
 
-def _stream_of(envelope: Envelope) -> Stream:
-    return envelope.step_id, envelope.payload.get("kind"), envelope.payload.get("index")
-
-
-def _lagged(resume_after: int) -> Envelope:
+def _lagged(resume_after: int) -> Batch:
     payload = {"resume_after": resume_after}
-    return Envelope(None, "stream.lagged", clock.now(), "", None, None, None, None, payload)
+    return Batch(
+        [Envelope(None, "stream.lagged", clock.now(), "", None, None, None, None, payload)]
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from xgw.events import Envelope
-from xgw.web.api.feed import Watch
+from xgw.web.api.feed import Wanted
 
 Style = Literal["outerMorph", "innerHTML", "beforeend", "afterbegin", "delete"]
 
@@ -26,11 +26,11 @@ class Swap:
 class Screen(Protocol):
     """One open page; used by one thread, that of its socket.
 
-    `watch` bounds the events that it is told of, live frames included; a type that is not in
-    `watch.types` costs nothing. `pause` is how many seconds lie between two drawings at least.
+    `wanted` bounds the events that it is told of, live frames included; a type that is not in its
+    `types` costs nothing. `pause` is how many seconds lie between two drawings at least.
     """
 
-    watch: Watch
+    wanted: Wanted
     pause: float
 
     def note(self, envelope: Envelope) -> None:

@@ -11,7 +11,7 @@ from xgw.events import Envelope
 from xgw.queries import history, overview, sessions
 from xgw.queries.pages import Page, Row
 from xgw.web import serialize
-from xgw.web.api.feed import Watch
+from xgw.web.api.feed import Wanted
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import streams_of
@@ -98,7 +98,7 @@ class SessionScreen:
         self._left: set[str] = set()
         self._tools: Sequence[Mapping[str, Any]] | None = None
         self._is_newest = query.get("newer", "") == ""
-        self.watch = Watch(None, session_id=self._id)
+        self.wanted = Wanted(session_id=self._id)
 
     def note(self, envelope: Envelope) -> None:
         """Of this session."""

@@ -7,7 +7,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, request
@@ -16,7 +15,7 @@ from simple_websocket import ConnectionClosed
 
 from xgw import clock, errors
 from xgw.queries import events
-from xgw.web.api.feed import Feed
+from xgw.web.api.feed import Feed, Watch
 from xgw.web.live.messages import RELOAD, build_message
 from xgw.web.live.screen import Screen
 
@@ -134,11 +133,10 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
     if after > newest or (newest - after > FAR_BEHIND and _watches_all(screen)):
         ws.send(RELOAD)
         return NORMAL
-    feed = Feed(
-        services.store, services.hub, services.recorder.live, replace(screen.watch, after=after)
-    )
+    feed = Feed(services.store, services.hub, services.recorder.live, Watch(screen.wanted, after))
     drawn_at = 0.0
-    for batch in feed.batches(IDLE_SECONDS):
+    for batches in feed.batches(IDLE_SECONDS):
+        batch = [envelope for one in batches for envelope in one.envelopes]
         ws.input_buffer.clear()
         if not ws.connected:
             return NORMAL
@@ -157,7 +155,7 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
 
 
 def _watches_all(screen: Screen) -> bool:
-    return screen.watch.session_id is None and screen.watch.turn_id is None
+    return screen.wanted.session_id is None and screen.wanted.turn_id is None
 
 
 def _send(ws: Any, screen: Screen, batch: list[Envelope]) -> None:

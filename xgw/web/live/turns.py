@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xgw import errors
 from xgw.events import Envelope
 from xgw.queries.turns import find_turn_with_runs
-from xgw.web.api.feed import Watch
+from xgw.web.api.feed import Wanted
 from xgw.web.live.screen import Swap
 from xgw.web.live.talk import Talk
 from xgw.web.templating import render
@@ -60,7 +60,7 @@ class TurnScreen:
         self._csrf = query.get("csrf", "")
         if not self._id:
             raise errors.unprocessable("id must name the turn", param="id")
-        self.watch = Watch(None, turn_id=self._id)
+        self.wanted = Wanted(turn_id=self._id)
         self._talk = Talk(services)
 
     def note(self, envelope: Envelope) -> None:
