@@ -199,7 +199,7 @@
       const x = part.dataset.x * share;
       const width = part.hasAttribute("data-open") ? 100 - x : part.dataset.w * share;
       if (part.tagName === "line") { part.setAttribute("x1", `${x}%`); part.setAttribute("x2", `${x + width}%`); }
-      else { part.setAttribute("x", `${x}%`); part.setAttribute("width", `${Math.max(0.3, width)}%`); }
+      else { part.setAttribute("x", `${x}%`); part.setAttribute("width", `${Math.max(0.8, width)}%`); }
     }
   }
 

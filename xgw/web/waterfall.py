@@ -111,14 +111,14 @@ def _name(step: Row) -> str:
     if step["step_type"] != "llm_call":
         return step["name"] or spelling.UNKNOWN
     if (step["attempt"] or 1) > 1:
-        return f"{wording.nth(step['attempt'])} attempt · {step['model'] or step['name'] or ''}"
+        return f"{wording.nth(step['attempt'])} attempt"
     return step["model"] or step["name"] or spelling.UNKNOWN
 
 
 def _told(step: Row, took: float) -> str:
     if step["status"] == "error":
         status = step["http_status"] or 0
-        return str(status) if status >= 400 else wording.error_label(step["error_type"])
+        return str(status) if status >= 400 else wording.error_label(step["error_type"]).removeprefix("upstream ")
     if step["status"] == "cancelled":
         return "cancelled"
     return spelling.duration(took * 1000)
