@@ -1,204 +1,125 @@
-"""Pages without a browser: what stands on them, and what their socket sends."""
+"""The dashboard as a browser without scripts sees it: cookies, redirects, forms, words."""
 
 from __future__ import annotations
 
-import html.parser
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from html.parser import HTMLParser
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
 
-import orjson
-import simple_websocket
-from wsproto.events import AcceptConnection, Request
+from gateway_fixtures import Client, Reading
 
-from gateway_fixtures import Client, Reply
-from servers import DEADLINE
-
-_VOID = frozenset(
-    {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
-)
-_PARTIAL = re.compile(
-    r'<hx-partial hx-target="\[id=&quot;([^"]*)&quot;\]" hx-swap="(\w+)">(.*?)</hx-partial>', re.S
-)
+FORM = "application/x-www-form-urlencoded"
+REDIRECTS = (301, 302, 303, 307, 308)
+_SILENT = frozenset({"script", "style", "title"})
+_VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "rect"})
 
 
 @dataclass
 class Element:
-    """An element with what is inside of it."""
+    """One start tag."""
 
     tag: str
     attributes: dict[str, str]
-    children: list[Element | str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """All text in it, white space as one blank."""
-        return " ".join(self._raw().split())
-
-    def _raw(self) -> str:
-        return "".join(c if isinstance(c, str) else c._raw() for c in self.children)
-
-    def walk(self) -> Iterator[Element]:
-        """It and everything in it."""
-        yield self
-        for child in self.children:
-            if isinstance(child, Element):
-                yield from child.walk()
-
-    def all(self, tag: str | None = None, **attributes: str) -> list[Element]:
-        """Elements inside with these attributes; `class_` names one class, `_` stands for `-`."""
-        wanted = {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
-        return [e for e in self.walk() if tag in (None, e.tag) and e._has(wanted)]
-
-    def one(self, tag: str | None = None, **attributes: str) -> Element:
-        found = self.all(tag, **attributes)
-        assert len(found) == 1, f"{len(found)} × {tag} {attributes}"
-        return found[0]
-
-    def _has(self, wanted: dict[str, str]) -> bool:
-        classes = self.attributes.get("class", "").split()
-        return all(
-            value in classes if name == "class" else self.attributes.get(name) == value
-            for name, value in wanted.items()
-        )
 
 
-class _Parser(html.parser.HTMLParser):
-    def __init__(self) -> None:
+class Page(HTMLParser):
+    """An answer in HTML, taken apart: `text` is what stands there, `elements` all its tags."""
+
+    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes, path: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.root = Element("", {})
-        self._open = [self.root]
+        self.status, self.path, self.body = status, path, body
+        self.headers = {name.lower(): value for name, value in headers}
+        self.set_cookies = [value for name, value in headers if name.lower() == "set-cookie"]
+        self.elements: list[Element] = []
+        self.title = ""
+        self._open: list[str] = []
+        self._texts: list[str] = []
+        self.feed(body.decode())
+        self.close()
+        self.text = re.sub(r"\s+", " ", "".join(self._texts)).strip()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = Element(tag, {name: value or "" for name, value in attrs})
-        self._open[-1].children.append(element)
+        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
         if tag not in _VOID:
-            self._open.append(element)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._open[-1].children.append(Element(tag, {n: v or "" for n, v in attrs}))
+            self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open[-1].tag == tag, f"</{tag}> closes <{self._open[-1].tag}>"
-        self._open.pop()
+        while self._open and self._open.pop() != tag:
+            pass
 
     def handle_data(self, data: str) -> None:
-        self._open[-1].children.append(data)
+        if "title" in self._open:
+            self.title += data
+        if not _SILENT.intersection(self._open):
+            self._texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[Element]:
+        """The tags of that name with these attributes."""
+        wanted = attributes.items()
+        return [e for e in self.elements if e.tag == tag and wanted <= e.attributes.items()]
+
+    @property
+    def links(self) -> list[str]:
+        """Where its links lead."""
+        return [e.attributes["href"] for e in self.all("a") if "href" in e.attributes]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The names of its fields and what they hold."""
+        return {
+            e.attributes["name"]: e.attributes.get("value", "")
+            for e in self.all("input")
+            if "name" in e.attributes
+        }
 
 
-def parse(markup: str) -> Element:
-    """The elements of a page or a partial; AssertionError where they are not nested properly."""
-    parser = _Parser()
-    parser.feed(markup)
-    parser.close()
-    assert len(parser._open) == 1, f"<{parser._open[-1].tag}> is not closed"
-    return parser.root
+@dataclass
+class Browser:
+    """Keeps cookies, sends forms as pages do; follows redirects unless told otherwise."""
 
+    url: str
+    cookies: dict[str, str] = field(default_factory=dict)
 
-def page_of(reply: Reply, status: int = 200) -> Element:
-    """The page that was answered."""
-    assert (reply.status, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
-    return parse(reply.body.decode())
+    def open(self, path: str, method: str = "GET", *, follow: bool = True, **headers: str) -> Page:
+        """What is at `path`; `_` in a header's name stands for `-`."""
+        return self._ask(method, path, None, follow, headers)
 
+    def send(
+        self,
+        path: str,
+        fields: dict[str, str],
+        *,
+        follow: bool = True,
+        **headers: str,
+    ) -> Page:
+        """POST a form with these fields and the token that the browser's pages hold."""
+        form = {"csrf": self.cookies.get("xgw_csrf", ""), **fields}
+        sent = {"content_type": FORM, "Origin": self.url, **headers}
+        return self._ask("POST", path, urlencode(form).encode(), follow, sent)
 
-def open_page(client: Client, path: str, **headers: str) -> Element:
-    """A page as it is now."""
-    return page_of(client.get(path, **headers))
+    def log_in(self, token: str) -> Page:
+        """Open the login page, fill it in and send it."""
+        page = self.open("/ui/login")
+        return self.send("/ui/login", {**page.fields, "token": token})
 
+    def _ask(
+        self, method: str, path: str, body: bytes | None, follow: bool, headers: dict[str, str]
+    ) -> Page:
+        if self.cookies:
+            pairs = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            headers = {"Cookie": pairs, **headers}
+        reading = Reading(Client(self.url).send(body, path, method, **headers))
+        page = Page(reading.status, reading.all_headers, reading.rest().body, path)
+        self._keep(page)
+        if follow and page.status in REDIRECTS:
+            return self.open(page.headers["location"])
+        return page
 
-class _Client(simple_websocket.Client):
-    """Reads no further than the handshake at first: a close may follow it at once."""
-
-    def handshake(self) -> None:
-        host = self.extra_headeers[0][1]
-        self.sock.sendall(self.ws.send(Request(host=host, target=self.path)))
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += self.sock.recv(1)
-        self.ws.receive_data(head)
-        assert isinstance(next(self.ws.events()), AcceptConnection), head
-        self.connected = True
-
-
-class PageSocket:
-    """A page's socket, and what a browser would make of its messages: texts, swaps, the cursor."""
-
-    def __init__(self, client: Client, path: str) -> None:
-        address = client.url.replace("http://", "ws://")
-        host = urlsplit(client.url).netloc
-        self._ws = _Client(f"{address}{path}", headers={"Host": host})
-        self.cursor = int(parse_qs(urlsplit(path).query)["after"][0])
-        self.path = path
-        self.texts: dict[str, str] = {}
-        self.swaps: list[tuple[str, str, Element]] = []
-        self.messages: list[dict[str, Any]] = []
-
-    def read(self) -> dict[str, Any]:
-        """The next message; simple_websocket.ConnectionClosed at the end."""
-        frame = self._ws.receive(timeout=DEADLINE)
-        assert frame is not None, "nothing came"
-        message: dict[str, Any] = orjson.loads(frame)
-        self.messages.append(message)
-        for target, style, markup in _PARTIAL.findall(message.get("content", "")):
-            self.swaps.append((target, style, parse(markup)))
-        for piece in message.get("texts", ()):
-            self._grow(piece["id"], piece["at"], piece["text"])
-        self.cursor = message.get("seq", self.cursor)
-        return message
-
-    def _grow(self, id: str, at: int, text: str) -> None:
-        known = "" if at == 0 else self.texts.get(id, "")
-        assert at <= len(known), f"a gap in {id}: {at} after {len(known)}"
-        self.texts[id] = known[:at] + text + known[at + len(text) :]
-
-    def until(self, reached: Callable[[], object]) -> None:
-        """Read on until something is so."""
-        while not reached():
-            self.read()
-
-    def until_swap(self, target: str, words: str) -> Element:
-        """Read on until an element with this text has been sent to that place."""
-        self.until(lambda: self._found(target, words))
-        return self._found(target, words)[0]
-
-    def _found(self, target: str, words: str) -> list[Element]:
-        return [e for place, _, e in self.swaps if place == target and words in e.text]
-
-    def placed(self, target: str, style: str) -> list[Element]:
-        """What was sent to a place in this way."""
-        return [e for place, how, e in self.swaps if (place, how) == (target, style)]
-
-    def end(self) -> int:
-        """Read to the end; the code that the server closed with."""
-        while True:
-            try:
-                self.read()
-            except simple_websocket.ConnectionClosed as closed:
-                return int(closed.reason)
-
-    def close(self) -> None:
-        """Leave the page."""
-        if self._ws.connected:
-            self._ws.close()
-        self._ws.thread.join(DEADLINE)
-        self._ws.sock.close()
-
-
-def socket_path(page: Element, after: int | None = None) -> str:
-    """Where the page's socket is, from the page's cursor on unless `after` says otherwise."""
-    found = [e.attributes["hx-ws:connect"] for e in page.walk() if "hx-ws:connect" in e.attributes]
-    assert len(found) == 1
-    return found[0] if after is None else re.sub(r"after=\d+", f"after={after}", found[0])
-
-
-@contextmanager
-def watching(client: Client, page: Element, after: int | None = None) -> Iterator[PageSocket]:
-    """The socket of a page for a `with` block."""
-    opened = PageSocket(client, socket_path(page, after))
-    try:
-        yield opened
-    finally:
-        opened.close()
+    def _keep(self, page: Page) -> None:
+        for line in page.set_cookies:
+            for name, morsel in SimpleCookie(line).items():
+                self.cookies.pop(name, None)
+                if morsel["max-age"] != "0":
+                    self.cookies[name] = morsel.value

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard import PageSocket, open_page, socket_path, watching
 from gateway_fixtures import Gate, a_test_of, gate_and_model
+from live_pages import PageSocket, open_page, socket_path, watching
 from scripted_model import (
     DONE,
     asks_for,

@@ -333,11 +333,15 @@ def test_a_key_opens_its_project(
 )
 def test_anything_else_opens_nothing(gate: Gate, headers: dict[str, str]) -> None:
     before = list(gate.inner.calls)
-    for path in ("/sessions", "/v1/models", "/ui/", "/"):
+    for path in ("/sessions", "/v1/models", "/uix", "/ui.x/"):
         response = gate.ask("GET", path, headers)
         assert response.status == 401
         assert response.headers["WWW-Authenticate"] == "Bearer"
         gate.assert_error("invalid_api_key")
+    for path in ("/ui/", "/"):
+        response = gate.ask("GET", path, headers)
+        assert (response.status, gate.body) == (303, b"")
+        assert response.headers["Location"] == "/ui/login?next=%2Fui%2F"
     assert gate.ask("GET", "/sessions?key=team-a-key", headers).status == 401
     assert gate.inner.calls == before
 

@@ -1,4 +1,4 @@
-"""Answering with an error: the one shape that every surface has for it (RFC 9110 statuses)."""
+"""Answering with an error: JSON in the one shape that it has, a page on the dashboard."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import orjson
-from flask import Flask, Response, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from xgw import errors
 from xgw.errors import ApiError
+from xgw.web.condition import troubles
+from xgw.web.error_pages import render_error
+from xgw.web.headers import PAGE_HEADERS
+from xgw.web.surfaces import is_dashboard
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -24,14 +28,21 @@ def answer(
     error: ApiError, environ: WSGIEnvironment, start_response: StartResponse
 ) -> Iterable[bytes]:
     """The error as a WSGI answer."""
-    body = orjson.dumps(error.body())
-    headers = [
-        ("Content-Type", "application/json"),
-        ("Content-Length", str(len(body))),
-        *error.headers,
-    ]
+    body, headers = _build(error, environ.get("PATH_INFO", ""))
     start_response(f"{error.status} {http.HTTPStatus(error.status).phrase}", headers)
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+
+def _build(
+    error: ApiError, path: str, notices: Iterable[str] = ()
+) -> tuple[bytes, list[tuple[str, str]]]:
+    """Body and headers; a page also says what else is wrong, the `notices`."""
+    if is_dashboard(path):
+        body = render_error(error, path, notices).encode()
+        headers = [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items()]
+    else:
+        body, headers = orjson.dumps(error.body()), [("Content-Type", "application/json")]
+    return body, [*headers, ("Content-Length", str(len(body))), *error.headers]
 
 
 def register_errors(app: Flask) -> None:
@@ -45,9 +56,16 @@ def register_errors(app: Flask) -> None:
 
 
 def _render(error: ApiError) -> Response:
-    response = Response(orjson.dumps(error.body()), error.status, mimetype="application/json")
-    response.headers.extend(error.headers)
-    return response
+    body, headers = _build(error, request.path, _troubles())
+    return Response(body, error.status, headers)
+
+
+def _troubles() -> Iterable[str]:
+    """What is wrong with the server, for those who may know."""
+    caller, running = request.environ.get("xgw.caller"), current_app.extensions.get("xgw")
+    if not is_dashboard(request.path) or caller is None or running is None:
+        return ()
+    return troubles(running)
 
 
 def _render_http(error: HTTPException) -> Response:

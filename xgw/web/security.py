@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +12,18 @@ from xgw.config import Config, rules
 from xgw.errors import ApiError
 from xgw.recording.keys import digest
 from xgw.web.bodies import check_json_type
+from xgw.web.headers import EXPOSED_HEADERS, PAGE_HEADERS, SECURITY_HEADERS
+from xgw.web.logins import Logins, login_url
+from xgw.web.origins import (
+    check_host,
+    check_origin,
+    foreign,
+    is_websocket,
+    no_websocket_here,
+    opened_to,
+)
 from xgw.web.refusals import answer, register_errors
+from xgw.web.surfaces import calls_model, is_dashboard, is_open
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -32,24 +42,7 @@ __all__ = [
     "register_errors",
 ]
 
-EXPOSED_HEADERS = (
-    "X-Session-Id",
-    "X-Turn-Id",
-    "X-Run-Id",
-    "X-Trace-Id",
-    "x-request-id",
-    "retry-after",
-)
-SECURITY_HEADERS = (("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"))
 PREFLIGHT_SECONDS = 600
-
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
-_USUAL_PORTS = {"http": 80, "https": 443}
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?", re.ASCII | re.I)
-_OPENAI_PATH = re.compile(r"(?:/s/.+)?/v1(?:/.*)?", re.DOTALL)
-_MODEL_PATH = re.compile(r"(?:/s/.+)?/v1/(?:chat/completions|embeddings)", re.DOTALL)
-_DASHBOARD_PATH = re.compile(r"/ui(?:/.*)?", re.DOTALL)
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -65,6 +58,9 @@ class Caller:
     alias: str | None = None
     sees_all: bool = False
 
+
+COOKIE = "cookie"
+"""`environ["xgw.credential"]` of who came by a login."""
 
 EVERYONE = Caller("default", sees_all=True)
 Known = tuple[str, Caller | None]
@@ -89,6 +85,7 @@ class Keyring:
         self._configured: list[Known] = [
             (digest(client.key), Caller(client.project, client.org)) for client in config.keys
         ]
+        self.logins = Logins(config.server.token) if config.server.token else None
         if config.server.token:
             self._configured.append((digest(config.server.token), EVERYONE))
         self._issued = issued
@@ -106,6 +103,27 @@ class Keyring:
                 environ["xgw.credential"] = name
                 return caller
         raise errors.unauthorized()
+
+    def admit(self, environ: WSGIEnvironment) -> Caller:
+        """The caller, for the dashboard: by login too, and never by a key that bounds them.
+
+        ApiError 401 without any of that, 403 with a client key.
+        """
+        if self.logins is not None and self.logins.admits(environ):
+            environ["xgw.credential"] = COOKIE
+            return EVERYONE
+        caller = self.authenticate(environ)
+        if not caller.sees_all:
+            message = "a client key opens the API, not the dashboard: log in with the token instead"
+            raise errors.forbidden(message, code="token_needed")
+        return caller
+
+    def log_in(self, secret: str) -> str | None:
+        """The value of a login's cookie for whoever has the token; None for anyone else."""
+        known = [entry for entry in self._configured if entry[1] is EVERYONE]
+        if self.logins is None or _find(known, digest(secret)) is None:
+            return None
+        return self.logins.issue()
 
     @property
     def wants_key(self) -> bool:
@@ -132,100 +150,17 @@ def _credentials(environ: WSGIEnvironment) -> Iterable[tuple[str, str]]:
         yield "x-api-key", key.strip()
 
 
-# -- hosts and origins -----------------------------------------------------------------------------
-
-
-def check_host(environ: WSGIEnvironment, config: Config) -> None:
-    """ApiError 421 for a name that is not ours: a foreign page may have had it point here."""
-    host = environ.get("HTTP_HOST")
-    if not host:
-        raise errors.bad_request("the request has no Host header")
-    named = [host]
-    # A proxy's spelling, "GET http://name/path", names the server a second time.
-    target = environ.get("RAW_URI", "/")
-    if not target.startswith("/") and "://" in target:
-        named.append(target.partition("://")[2].partition("/")[0])
-    for name in named:
-        if not _is_ours(name, config):
-            message = f"this server is not called {name[:256]!r} (see allowed_hosts)"
-            raise ApiError(421, "invalid_request_error", message, code="misdirected_request")
-
-
-def check_origin(environ: WSGIEnvironment, config: Config) -> None:
-    """ApiError 403 for a foreign page that would change something or open a websocket."""
-    if environ["REQUEST_METHOD"] in _SAFE_METHODS and not is_websocket(environ):
-        return
-    origin = environ.get("HTTP_ORIGIN")
-    crosses = environ.get("HTTP_SEC_FETCH_SITE", "").strip().lower() == "cross-site"
-    if origin is None and not crosses:
-        return
-    if _opened_to(environ, config) or (not crosses and _is_own(origin or "", environ)):
-        return
-    raise _foreign()
-
-
-def is_websocket(environ: WSGIEnvironment) -> bool:
-    """Whether the request wants to become a websocket."""
-    wanted: str = environ.get("HTTP_UPGRADE", "")
-    return wanted.strip().lower() == "websocket"
-
-
-def no_websocket_here() -> ApiError:
-    """426: for a websocket handshake at a path that speaks plain HTTP alone."""
-    message = "there is no websocket here: send a plain HTTP request"
-    return ApiError(426, "invalid_request_error", message, code="websocket_not_supported")
-
-
-def _foreign() -> ApiError:
-    return errors.forbidden("requests from this origin are not allowed", code="foreign_origin")
-
-
-def _is_ours(host: str, config: Config) -> bool:
-    parsed = _parse_host(host)
-    if parsed is None:
-        return False
-    return parsed[0] in _LOOPBACK_NAMES or parsed[0] in config.server.allowed_hosts
-
-
-def _parse_host(host: str) -> tuple[str, int | None] | None:
-    """Name (lower case, without brackets and final dot) and port; None if it is no host."""
-    match = _HOST.fullmatch(host)
-    if match is None:
-        return None
-    name = (match[1] or match[2]).lower().rstrip(".")
-    return name, int(match[3]) if match[3] else None
-
-
-def _is_own(origin: str, environ: WSGIEnvironment) -> bool:
-    """Whether `origin` is where this very request went: scheme, host and port."""
-    scheme, _, rest = origin.partition("://")
-    page, server = _parse_host(rest), _parse_host(environ["HTTP_HOST"])
-    usual = _USUAL_PORTS.get(scheme.lower())
-    if usual is None or page is None or server is None:
-        return False
-    # In front of a public name there may be a proxy that speaks TLS and passes plain HTTP on.
-    if server[0] in _LOOPBACK_NAMES and scheme.lower() != environ["wsgi.url_scheme"]:
-        return False
-    return page[0] == server[0] and (page[1] or usual) == (server[1] or usual)
-
-
-def _opened_to(environ: WSGIEnvironment, config: Config) -> str | None:
-    """The request's origin if it is an allowed one and the path is one that it may call."""
-    origin: str | None = environ.get("HTTP_ORIGIN")
-    if origin is None or not _OPENAI_PATH.fullmatch(environ.get("PATH_INFO", "")):
-        return None
-    return origin if origin in config.server.allowed_origins else None
-
-
 # -- the gate --------------------------------------------------------------------------------------
 
 
 class Guard:
     """WSGI middleware in front of everything: host, origin, key, media type, security headers.
 
-    The inner application finds the caller in `environ["xgw.caller"]`. Two kinds of requests get
-    there without one: `GET /health`, and calls of a model, where `environ["xgw.refused"]` holds
-    the ApiError to answer with, so that the refused call is recorded.
+    The inner application finds the caller in `environ["xgw.caller"]`. Three kinds of requests get
+    there without one: `GET /health`, what the dashboard shows to everyone (its files, the login),
+    and calls of a model, where `environ["xgw.refused"]` holds the ApiError to answer with, so that
+    the refused call is recorded. A login opens the dashboard and nothing else: what a browser sends
+    by itself must not open what any page can ask for.
     """
 
     def __init__(self, app: WSGIApplication, config: Config, keyring: Keyring) -> None:
@@ -234,32 +169,51 @@ class Guard:
         self._keyring = keyring
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        start = _with_headers(start_response, _opened_to(environ, self._config))
+        start = _with_headers(start_response, opened_to(environ, self._config))
         try:
             check_host(environ, self._config)
             check_origin(environ, self._config)
             if _is_preflight(environ):
                 return self._preflight(environ, start)
-            self._identify(environ)
-            if not _DASHBOARD_PATH.fullmatch(environ.get("PATH_INFO", "")):
+            path = environ.get("PATH_INFO", "")
+            if is_dashboard(path):
+                if not is_open(path) and not self._admit(environ):
+                    return _to_login(environ, start)
+            else:
+                self._identify(environ)
                 check_json_type(environ)
         except ApiError as error:
             return answer(error, environ, start)
         return self._app(environ, start)
+
+    def _admit(self, environ: WSGIEnvironment) -> bool:
+        """Let the caller into the dashboard; False for one who has to log in first."""
+        try:
+            environ["xgw.caller"] = self._keyring.admit(environ)
+        except ApiError as refusal:
+            if refusal.status != 401:
+                raise
+            if "HTTP_HX_REQUEST" in environ:
+                # A part of a page that is no longer logged in: all of it is to be loaded anew.
+                refusal.headers = (*refusal.headers, ("HX-Refresh", "true"))
+            if not _is_navigation(environ):
+                raise
+            return False
+        return True
 
     def _identify(self, environ: WSGIEnvironment) -> None:
         try:
             environ["xgw.caller"] = self._keyring.authenticate(environ)
         except ApiError as refusal:
             path, method = environ.get("PATH_INFO", ""), environ["REQUEST_METHOD"]
-            if method == "POST" and _MODEL_PATH.fullmatch(path):
+            if method == "POST" and calls_model(path):
                 environ["xgw.refused"] = refusal
             elif path != "/health" or method not in ("GET", "HEAD"):
                 raise
 
     def _preflight(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if _opened_to(environ, self._config) is None:
-            raise _foreign()
+        if opened_to(environ, self._config) is None:
+            raise foreign()
         headers = [
             ("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"),
             ("Access-Control-Max-Age", str(PREFLIGHT_SECONDS)),
@@ -270,6 +224,22 @@ class Guard:
             headers.append(("Access-Control-Allow-Private-Network", "true"))
         start("204 No Content", headers)
         return []
+
+
+def _is_navigation(environ: WSGIEnvironment) -> bool:
+    """Whether a browser wants to show the answer as a page, as far as it tells."""
+    return (
+        environ["REQUEST_METHOD"] in ("GET", "HEAD")
+        and not is_websocket(environ)
+        and "HTTP_HX_REQUEST" not in environ
+        and environ.get("HTTP_SEC_FETCH_DEST", "document") == "document"
+    )
+
+
+def _to_login(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+    headers = [("Location", login_url(environ)), ("Content-Length", "0"), *PAGE_HEADERS.items()]
+    start("303 See Other", headers)
+    return []
 
 
 def _is_preflight(environ: WSGIEnvironment) -> bool:

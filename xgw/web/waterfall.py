@@ -117,8 +117,9 @@ def _name(step: Row) -> str:
 
 def _told(step: Row, took: float) -> str:
     if step["status"] == "error":
-        status = step["http_status"] or 0
-        return str(status) if status >= 400 else wording.error_label(step["error_type"]).removeprefix("upstream ")
+        if (step["http_status"] or 0) >= 400:
+            return str(step["http_status"])
+        return wording.error_label(step["error_type"]).removeprefix("upstream ")
     if step["status"] == "cancelled":
         return "cancelled"
     return spelling.duration(took * 1000)

@@ -21,6 +21,7 @@ _STATES = {
     "archived": "archived",
 }
 _TITLES = re.compile(r"\s+")
+_BEGINS_WITH_WORD = re.compile(r"[a-z]+[ ']")
 
 
 def state_word(state: str) -> str:
@@ -32,6 +33,13 @@ def title(text: str | None, most: int = 120) -> str:
     """A text in one line, cut."""
     line = _TITLES.sub(" ", text or "").strip()
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def sentence(message: str) -> str:
+    """A message as it stands in a text: with a capital, if a word begins it, and a stop."""
+    first = message[:1].upper() if _BEGINS_WITH_WORD.match(message) else message[:1]
+    stop = "" if message.endswith((".", "!", "?", "…")) else "."
+    return f"{first}{message[1:]}{stop}"
 
 
 def short_id(id: str) -> str:
@@ -94,6 +102,7 @@ def percent(part: float | None, whole: float | None) -> str:
 FILTERS: Mapping[str, Callable[..., str | float]] = {
     "state_word": state_word,
     "title_line": title,
+    "sentence": sentence,
     "short_id": short_id,
     "short_key": short_key,
     "json_text": json_text,

@@ -5,20 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import peewee
 from flask import Blueprint, Response, request
 
 from xgw import __version__
-from xgw.store import migrations
+from xgw.web import condition
 from xgw.web.api import edge
 from xgw.web.serialize import Json
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
-
-LAG_LIMIT_MS = 2000
-"""Rows that wait longer than this for their commit are trouble."""
-
 
 routes = Blueprint("health", __name__)
 
@@ -27,8 +22,8 @@ routes = Blueprint("health", __name__)
 def get_health() -> Response:
     """GET /health: always 200; whoever may not see everything is told the status only"""
     running = edge.services()
-    store, trouble = _store(running)
-    reasons = [*trouble, *_writing(running)]
+    store, unreadable = condition.describe_store(running)
+    reasons = [*unreadable, *condition.writing_troubles(running)]
     status = "degraded" if reasons else "ok"
     asking = request.environ.get("xgw.caller")
     if asking is None or not asking.sees_all:
@@ -52,16 +47,6 @@ def get_health() -> Response:
     )
 
 
-def _store(running: Services) -> tuple[Json, list[str]]:
-    store: Json = {"path": str(running.store.path), "size_bytes": None, "schema": None}
-    try:
-        store["size_bytes"] = running.store.size_bytes()
-        store["schema"] = migrations.schema_version(running.store)
-    except (peewee.DatabaseError, OSError) as error:
-        return store, [f"the store cannot be read: {error}"]
-    return store, []
-
-
 def _writer(running: Services) -> Json:
     writer = running.writer
     return {
@@ -72,17 +57,3 @@ def _writer(running: Services) -> Json:
         "down_reason": writer.down_reason,
         "dropped": dict(writer.dropped),
     }
-
-
-def _writing(running: Services) -> list[str]:
-    writer = running.writer
-    reasons = []
-    if writer.down or writer.down_reason is not None:
-        reasons.append(f"the store cannot be written: {writer.down_reason}")
-    elif writer.lag_ms > LAG_LIMIT_MS:
-        reasons.append(f"writing lags {writer.lag_ms / 1000:.1f} s behind")
-    lost = {what: count for what, count in writer.dropped.items() if count}
-    if lost:
-        counts = " and ".join(f"{count} {what}" for what, count in lost.items())
-        reasons.append(f"not recorded since the start, for want of memory: {counts}")
-    return reasons

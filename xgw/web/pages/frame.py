@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import io
 import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -11,31 +12,18 @@ from flask import Response, current_app, g, redirect, request
 
 from xgw import errors
 from xgw.queries import events
+from xgw.web.bodies import read_body
+from xgw.web.condition import writing_troubles
+from xgw.web.headers import PAGE_HEADERS
 from xgw.web.live.socket import CSRF_COOKIE
+from xgw.web.security import COOKIE
 from xgw.web.templating import render
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
 
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-    )
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
-
 CSRF_FIELD = "csrf"
+FORM_BYTES = 1 << 20
 
 
 def services() -> Services:
@@ -45,13 +33,21 @@ def services() -> Services:
 
 
 def page(template: str, *, status: int = 200, **values: Any) -> Response:
-    """A page in the frame: navigation, search, what `values` put into it."""
+    """A page in the frame: navigation, search, what is wrong, and what `values` put into it."""
     token = csrf_token()
-    html = render(template, csrf=token, path=request.path, base_url=base_url(), **values)
-    response = answer(html, status)
+    shared = {
+        "csrf": token,
+        "path": request.path,
+        "base_url": base_url(),
+        "logged_in": request.environ.get("xgw.credential") == COOKIE,
+        # Others who may open the page are told nothing of the server.
+        "notices": writing_troubles(services()) if "xgw.caller" in request.environ else [],
+    }
+    response = answer(render(template, **shared, **values), status)
     if request.cookies.get(CSRF_COOKIE) != token:
+        # Not "Strict": a link from elsewhere would have the browser's other tabs' forms outdated.
         response.set_cookie(
-            CSRF_COOKIE, token, httponly=True, samesite="Strict", secure=request.is_secure, path="/"
+            CSRF_COOKIE, token, httponly=True, samesite="Lax", secure=request.is_secure, path="/"
         )
     return response
 
@@ -64,7 +60,7 @@ def partial(template: str, **values: Any) -> Response:
 def answer(html: str, status: int = 200) -> Response:
     """HTML under the dashboard's policy: nothing is loaded from elsewhere, no script inside."""
     response = Response(html, status, mimetype="text/html")
-    response.headers.update(HEADERS)
+    response.headers.update(PAGE_HEADERS)
     return response
 
 
@@ -106,7 +102,19 @@ def check_form() -> None:
     """ApiError 403 for a form without the token of the browser that sends it."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return
+    _read_form()
     sent, known = request.form.get(CSRF_FIELD, ""), request.cookies.get(CSRF_COOKIE, "")
     if not known or not hmac.compare_digest(sent.encode(), known.encode()):
         message = "this form is out of date: go back, reload the page and send it again"
         raise errors.forbidden(message, code="csrf")
+
+
+def _read_form() -> None:
+    """Have the form's body read within limits; ApiError as `read_body` has it, and 413."""
+    body = read_body(request.environ, services().config.config.server.max_body_bytes)
+    if len(body) > FORM_BYTES:
+        raise errors.too_large(f"a form must not be over {FORM_BYTES} bytes")
+    request.environ["wsgi.input"] = io.BytesIO(body)
+    request.environ["CONTENT_LENGTH"] = str(len(body))
+    request.environ.pop("HTTP_TRANSFER_ENCODING", None)
+    request.max_form_memory_size = FORM_BYTES

@@ -1,0 +1,30 @@
+"""The surfaces on the one port, told apart by path: the dashboard, `/v1`, and the JSON API."""
+
+from __future__ import annotations
+
+import re
+
+_OPENAI = re.compile(r"(?:/s/.+)?/v1(?:/.*)?", re.DOTALL)
+_MODEL = re.compile(r"(?:/s/.+)?/v1/(?:chat/completions|embeddings)", re.DOTALL)
+_DASHBOARD = re.compile(r"/(?:ui(?:/.*)?|favicon\.ico)?", re.DOTALL)
+_OPEN = re.compile(r"/ui/(?:static/.*|login|logout)|/favicon\.ico", re.DOTALL)
+
+
+def is_openai(path: str) -> bool:
+    """Whether this is a path for OpenAI-compatible clients."""
+    return _OPENAI.fullmatch(path) is not None
+
+
+def calls_model(path: str) -> bool:
+    """Whether a POST there calls a model: such a call is recorded even if it is refused."""
+    return _MODEL.fullmatch(path) is not None
+
+
+def is_dashboard(path: str) -> bool:
+    """Whether this is the dashboard's, which answers with HTML whatever happens."""
+    return _DASHBOARD.fullmatch(path) is not None
+
+
+def is_open(path: str) -> bool:
+    """Whether this is of the dashboard and needs no login: it shows nothing that was recorded."""
+    return _OPEN.fullmatch(path) is not None
