@@ -159,13 +159,13 @@ class PageSocket:
         while not reached():
             self.read()
 
-    def until_swap(self, target: str, words: str) -> Element:
-        """Read on until an element with this text has been sent to that place."""
-        self.until(lambda: self._found(target, words))
-        return self._found(target, words)[0]
+    def until_swap(self, words: str, *targets: str) -> Element:
+        """Read on until an element with this text has been sent to one of these places."""
+        self.until(lambda: self._found(words, targets))
+        return self._found(words, targets)[0]
 
-    def _found(self, target: str, words: str) -> list[Element]:
-        return [e for place, _, e in self.swaps if place == target and words in e.text]
+    def _found(self, words: str, targets: tuple[str, ...]) -> list[Element]:
+        return [e for place, _, e in self.swaps if place in targets and words in e.text]
 
     def placed(self, target: str, style: str) -> list[Element]:
         """What was sent to a place in this way."""

@@ -69,7 +69,7 @@ def test_a_streamed_answer_grows_piece_by_piece_and_then_stands_there(gate: Gate
     assert "Nothing was said yet" in page.text
     with watching(gate, page) as socket:
         reading = gate.open(chat("tell", stream=True, **named("grows")))
-        block = socket.until_swap("conversation", "tell")
+        block = socket.until_swap("tell", "conversation")
         [turn] = gate.turns("grows")
         text = stream_of(gate, turn["id"])
         assert block.one(id=f"entries-{turn['id']}").text.startswith("user")
@@ -83,10 +83,10 @@ def test_a_streamed_answer_grows_piece_by_piece_and_then_stands_there(gate: Gate
         whole.set()
         reading.rest()
         step = gate.steps(turn)[0]
-        final = socket.until_swap(f"step-{step['id']}", "a time")
+        final = socket.until_swap("a time", f"step-{step['id']}")
         assert final.one(class_="text").text == "Once upon a time <b>é😀</b>"
         assert not final.all(id=text)
-        socket.until_swap(f"turn-{turn['id']}", "Done in")
+        socket.until_swap("Done in", f"turn-{turn['id']}")
         # What was shown live is what stands there on opening the page anew.
         again = open_page(gate, f"/ui/sessions/{session_id}")
         assert again.one(id=f"step-{step['id']}").text == final.text
@@ -115,7 +115,7 @@ def test_a_page_that_comes_back_misses_nothing_and_gets_nothing_twice(gate: Gate
         third.set()
         reading.rest()
         [turn] = gate.turns("returns")
-        socket.until_swap(f"turn-{turn['id']}", "Done in")
+        socket.until_swap("Done in", f"turn-{turn['id']}")
 
 
 def test_tools_of_a_client_come_as_entries_and_change_in_place(gate: Gate) -> None:
@@ -126,11 +126,11 @@ def test_tools_of_a_client_come_as_entries_and_change_in_place(gate: Gate) -> No
     with watching(gate, page) as socket:
         gate.post(chat(*asked, **named("tools")))
         [turn] = gate.turns("tools")
-        waiting = socket.until_swap("side", "Waiting")
+        waiting = socket.until_swap("Waiting", "side", f"turn-{turn['id']}")
         assert "for the results of look, look" in waiting.text
         answered = [said(None, call("call_1"), call("call_2")), result("call_1"), result("call_2")]
         gate.post(chat(*asked, *answered, **named("tools")))
-        panel = socket.until_swap(f"turn-{turn['id']}", "Done in")
+        panel = socket.until_swap("Done in", f"turn-{turn['id']}")
         kinds = [s["step_type"] for s in gate.steps(turn)]
         assert kinds == ["llm_call", "tool_call", "tool_call", "llm_call"]
         bars = panel.one(class_="waterfall").all("li")
@@ -141,7 +141,7 @@ def test_tools_of_a_client_come_as_entries_and_change_in_place(gate: Gate) -> No
             "llm_call m-served",
         ]
         for step in gate.steps(turn, "tool_call"):
-            socket.until_swap(f"step-{step['id']}", "found")
+            socket.until_swap("found", f"step-{step['id']}")
     page = open_page(gate, "/ui/sessions/tools")
     entries = page.one(id=f"entries-{turn['id']}").all("article")
     assert [e.attributes["id"] for e in entries] == [
