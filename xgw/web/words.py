@@ -75,6 +75,37 @@ def json_line(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
+def beyond_text(parts: Any) -> dict[str, Any]:
+    """What a message holds beside its text: `reasoning`, `refusal`, and `others` by type and size.
+
+    `others` are pairs of a word and a line: images and files, which are never loaded, and texts
+    that are too long to stand in a row.
+    """
+    fields = parts if isinstance(parts, Mapping) else {"content": parts}
+    found: dict[str, Any] = {"reasoning": None, "refusal": None, "others": []}
+    for name, value in fields.items():
+        word = {"reasoning_content": "reasoning"}.get(name, name)
+        if word in ("reasoning", "refusal") and isinstance(value, str):
+            found[word] = value
+        elif name == "content" and isinstance(value, list):
+            found["others"] += [_part_line(part) for part in value if not _is_text(part)]
+        elif value is not None:
+            found["others"].append((word, _part_line(value)[1]))
+    return found
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
+
+
+def _part_line(part: Any) -> tuple[str, str]:
+    if not isinstance(part, Mapping):
+        return "part", title(json_line(part))
+    if "payload" in part and "size" in part:
+        return "long text", f"{spelling.size(part['size'])}, see the step"
+    return str(part.get("type") or "part"), title(json_line(dict(part)))
+
+
 def rfc3339(at: datetime.datetime) -> str:
     """For `datetime` attributes."""
     return clock.to_rfc3339(at)
@@ -127,4 +158,5 @@ GLOBALS: Mapping[str, Callable[..., Any]] = {
     "seconds_since": seconds_since,
     "percent": percent,
     "joined": wording.joined,
+    "beyond_text": beyond_text,
 }

@@ -64,6 +64,13 @@ def answer(html: str, status: int = 200) -> Response:
     return response
 
 
+def plain_text(text: str) -> Response:
+    """A text as it is: nothing in it is markup, whatever a browser may think of it."""
+    response = Response(text, mimetype="text/plain")
+    response.headers.update(HEADERS)
+    return response
+
+
 def see_other(path: str) -> Response:
     """303: a form was carried out, its result is at `path`."""
     response = redirect(path, 303, Response=Response)
