@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from xgw.web.pages import frame, health, login, requests, sessions, static, steps, turns
+from xgw.web.pages import board, frame, health, login, requests, sessions, static, steps, turns
 
 
 def create_pages() -> Blueprint:
     """All routes of the dashboard."""
     pages = Blueprint("ui", __name__)
     pages.before_request(frame.check_form)
-    for noun in (static, login, sessions, turns, steps, requests, health):
+    for noun in (static, login, board, sessions, turns, steps, requests, health):
         pages.register_blueprint(noun.routes)
     return pages
