@@ -112,6 +112,7 @@ def keys(server: ApiServer, query: str, **more: str) -> set[str]:
     ("query", "found"),
     [
         ("state:running", {"running"}),
+        ("state:stalled", {"running"}),
         ("state:waiting", {"waiting"}),
         ("state:paused", {"paused"}),
         ("state:running state:waiting", {"running", "waiting"}),

@@ -16,6 +16,7 @@ from xgw.queries import overview, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, Strip, TurnOverview
 from xgw.queries.pages import Page
+from xgw.queries.quiet import STALLED_AFTER
 from xgw.store.transaction import Transaction
 
 ALL = Filters()
@@ -285,7 +286,7 @@ def test_a_turn_of_which_nothing_came_for_a_while_is_stalled(filled: FilledStore
         happened(filled, turn, 590)
     happened(filled, told, 599.9)
     assert overview.strip(filled.store, None, NOW) == Strip(running=4, stalled=1)
-    later = NOW + overview.STALLED_AFTER
+    later = NOW + STALLED_AFTER
     assert overview.strip(filled.store, None, later) == Strip(running=4, stalled=4)
 
 

@@ -20,9 +20,10 @@ import pytest
 
 from servers import DEADLINE, STANDIN, XGW, Installation, ServerProcess, eventually, installed
 from xgw import __version__
-from xgw.cli.serve import TurnPrinter, banner, curl_line, turn_line
+from xgw.cli.serve import TurnPrinter, banner, turn_line
 from xgw.cli.server import ServerLock, bind, find_server, url_of
 from xgw.config import ClientKey, Config, Provider, Route, Server
+from xgw.config.first_call import curl_line
 from xgw.errors import UsageError
 from xgw.events import Envelope
 from xgw.hub import Hub

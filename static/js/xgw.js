@@ -122,6 +122,8 @@
 
   function after() {
     for (const entry of all("[data-hold]")) hold(entry);
+    for (const row of all("[data-gone]")) leave(row);
+    for (const list of all("[data-most]")) trim(list);
     tick();
     const place = follower();
     if (!place) return;
@@ -147,12 +149,43 @@
 
   function hold(entry) {
     const list = entry.parentElement;
+    if (isDouble(entry)) { entry.remove(); return; }
     if (list && list.matches(":hover")) {
       entry.hidden = true;
       list.addEventListener("mouseleave", () => { entry.hidden = false; }, { once: true });
     }
     entry.removeAttribute("data-hold");
   }
+
+  // A row that came in on top although it stands further down already.
+  const isDouble = (row) => Boolean(row.id) && all(`[id="${CSS.escape(row.id)}"]`).length > 1;
+
+  // A row that the list's filter does not want any more.
+  function leave(row) {
+    const list = row.parentElement;
+    const go = () => { if (row.hasAttribute("data-gone")) row.remove(); };
+    if (list && list.matches(":hover")) list.addEventListener("mouseleave", go, { once: true });
+    else go();
+  }
+
+  // What has come in on top makes the last rows go; they are loaded again by whoever scrolls there.
+  function trim(list) {
+    const rows = all("[data-row]", list), most = Number(list.dataset.most), older = $("older");
+    if (rows.length <= most || !older || document.scrollingElement.scrollTop > innerHeight) return;
+    for (const row of rows.slice(most)) row.remove();
+    const link = older.querySelector("a"), url = new URL(link.href);
+    url.searchParams.set("cursor", rows[most - 1].dataset.cursor);
+    link.href = url.href;
+    older.setAttribute("hx-get", url.pathname + url.search);
+    older.hidden = false;
+  }
+
+  addEventListener("htmx:after:swap", () => {
+    for (const row of all("[data-most] > [data-row]:not([data-hold])")) if (isLater(row)) row.remove();
+  });
+
+  // Of two rows with one id, the one that was loaded later.
+  const isLater = (row) => document.getElementById(row.id) !== row;
 
   // -- times ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-import orjson
 
 from xgw import __version__, clock
 from xgw.cli.configuration import load, with_configuration
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 ERROR_WIDTH = 200
 OWN_KEY_BYTES = 24
 PAUSE_SECONDS = 0.1
-EXAMPLE_QUESTION = "What can you do?"
 
 
 @click.command()
@@ -117,6 +115,8 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
 
     `issued` tells that the store has client keys.
     """
+    from xgw.config.first_call import curl_line
+
     names = ", ".join(provider.label for provider in config.providers)
     again = f" {options}" if options else ""
     return "\n".join(
@@ -132,28 +132,6 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
             "",
         ]
     )
-
-
-def curl_line(config: Config, url: str, issued: bool = False) -> str:
-    """A command to paste that streams an answer; the token or key itself is never in it."""
-    body = {
-        "model": _example_model(config),
-        "stream": True,
-        "messages": [{"role": "user", "content": EXAMPLE_QUESTION}],
-    }
-    named = "XGW_TOKEN" if config.server.token or config.keys else "XGW_KEY" if issued else None
-    key = f' -H "Authorization: Bearer ${named}"' if named else ""
-    return (
-        f'curl -N {url}/v1/chat/completions{key} -H "Content-Type: application/json"'
-        f" -d {shlex.quote(orjson.dumps(body).decode())}"
-    )
-
-
-def _example_model(config: Config) -> str:
-    for route in config.routes:
-        if "*" not in route.model:
-            return route.model
-    return "demo" if config.providers[0].kind == "demo" else "MODEL"
 
 
 def _bytes(size: int) -> str:

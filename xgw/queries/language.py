@@ -16,7 +16,17 @@ from xgw import errors
 MAX_CHARACTERS = 1000
 MAX_TERMS = 32
 
-STATES = ("running", "waiting", "paused", "queued", "done", "error", "cancelled", "empty")
+STATES = (
+    "running",
+    "stalled",
+    "waiting",
+    "paused",
+    "queued",
+    "done",
+    "error",
+    "cancelled",
+    "empty",
+)
 STATUSES = ("active", "archived", "closed")
 PATTERNS = ("agent", "model", "tool", "error")
 NUMBERS = ("cost", "tokens", "attempts")

@@ -15,15 +15,15 @@ from peewee import JOIN, SQL, fn
 
 from xgw import clock
 from xgw.queries.pages import Row
+from xgw.queries.quiet import is_stalled
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back
 from xgw.queries.wording import served_words
 from xgw.store.database import Store
-from xgw.store.models import Event, Run, Session, Step, Turn
+from xgw.store.models import Run, Session, Step, Turn
 
 TITLE_CHARACTERS = 400
 ARGUMENTS_CHARACTERS = 200
-STALLED_AFTER = datetime.timedelta(seconds=30)
 ERRORS_WITHIN = datetime.timedelta(hours=1)
 
 
@@ -80,7 +80,7 @@ class Overview(TurnOverview):
 class Strip:
     """Counts of turns: under way, waiting for a client or a person, stalled, and failed lately.
 
-    Stalled ones are under way too, but nothing was stored of them for STALLED_AFTER.
+    Stalled ones are under way too, but nothing was stored of them for a while.
     """
 
     running: int = 0
@@ -228,13 +228,6 @@ def _fell_back() -> peewee.ColumnBase:
 
 
 def _strip(project: str | None, now: datetime.datetime) -> peewee.Select:
-    quiet_since = clock.to_db(now - STALLED_AFTER)
-    last = Event.select(Event.at).where(Event.turn_id == Turn.id)
-    last = last.order_by(Event.seq.desc()).limit(1)
-    # A text that streams leaves no events, but a heartbeat each time it is saved.
-    is_quiet = (fn.COALESCE(Run.heartbeat_at, "") < quiet_since) & (
-        fn.COALESCE(last, Run.started_at) < quiet_since
-    )
     failed = Turn.select(fn.COUNT(Turn.id)).where(
         Turn.status == SQL("'error'"), Turn.ended_at >= clock.to_db(now - ERRORS_WITHIN)
     )
@@ -243,7 +236,7 @@ def _strip(project: str | None, now: datetime.datetime) -> peewee.Select:
     counts: dict[str, Any] = {
         "running": _open(project, "running"),
         "waiting": _open(project, "waiting_tool"),
-        "stalled": _open(project, "running").where(is_quiet),
+        "stalled": _open(project, "running").where(is_stalled(Run, Turn, now)),
         "errors": failed,
     }
     return peewee.Select(columns=[count.alias(name) for name, count in counts.items()])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import functools
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -96,6 +98,17 @@ def search(
     if found.has_more or last is None:
         return found
     return Slice(found.rows, True, cursor_at(sort, last))
+
+
+def marked(
+    model: Any, columns: Iterable[Any], conditions: Iterable[peewee.ColumnBase]
+) -> peewee.ModelSelect[Any]:
+    """These columns of each row, and `fits`: 1 where all of these conditions hold, else 0."""
+    fits: Any = functools.reduce(operator.and_, conditions, peewee.SQL("1"))
+    query: peewee.ModelSelect[Any] = model.select(
+        *columns, peewee.Case(None, ((fits, 1),), 0).alias("fits")
+    )
+    return query
 
 
 def parse(limit: str | None, cursor: str | None, order: str | None) -> Page:

@@ -12,13 +12,15 @@ from typing import Any
 import peewee
 from peewee import OP, SQL, Expression, fn
 
+from xgw import clock
 from xgw.queries.language import STATUSES, Comparison
+from xgw.queries.quiet import is_stalled
 from xgw.store.models import Run, Session, Step, Turn
 
 Condition = Any
 Values = tuple[Any, ...]
 
-OPEN_STATES = frozenset({"running", "waiting", "paused", "queued"})
+OPEN_STATES = frozenset({"running", "stalled", "waiting", "paused", "queued"})
 _WAITS = {"waiting": "waiting_tool", "paused": "paused"}
 _ENDED = {"done": "success", "error": "error", "cancelled": "cancelled", "queued": "queued"}
 
@@ -76,6 +78,11 @@ def _turn_is(state: str) -> Condition:
         return Turn.status == _ENDED[state]
     run = Run.select(Run.status).where(Run.turn_id == Turn.id)
     run = run.order_by(Run.run_index.desc()).limit(1)
+    if state == "stalled":
+        stalled = Run.select(SQL("1")).where(
+            Run.turn_id == Turn.id, is_stalled(Run, Turn, clock.now())
+        )
+        return (Turn.status == "running") & _exists(stalled)
     waits = _WAITS.get(state)
     if waits is not None:
         return (Turn.status == "running") & (run == waits)

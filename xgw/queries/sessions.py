@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from xgw import ids
@@ -30,6 +31,18 @@ def list_sessions(store: Store, filters: Filters, page: Page, project: str | Non
         return pages.fetch(store, Session.select(), conditions, BY_ACTIVITY, page)
     sought = of_query(filters)
     return pages.search(store, Session.select(), conditions, sought, BY_ACTIVITY, page)
+
+
+def find_listed(
+    store: Store, ids: Iterable[str], filters: Filters, project: str | None = None
+) -> list[Row]:
+    """Those of these sessions that are still there, oldest activity first.
+
+    Each with `fits`: whether `list_sessions` with these filters has it.
+    """
+    query = pages.marked(Session, [Session], [*of_sessions(filters, project), *of_query(filters)])
+    query = query.where(Session.id.in_(list(ids))).order_by(activity_of(Session), Session.id)
+    return store.fetch(query)
 
 
 def find_session(store: Store, ref: str, project: str | None = None) -> Row | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from xgw.queries import pages, runs
 from xgw.queries.conditions import of_turns, start_of
 from xgw.queries.filters import NONE, Filters
@@ -17,6 +19,7 @@ BY_START = Sort(
     Turn.id,
     lambda row: pages.first_text(row, ("started_at", "created_at")),
 )
+_HEAD = [f for f in Turn._meta.sorted_fields if f is not Turn.final_output]
 BY_INDEX = Sort("turn_index", Turn.turn_index, Turn.id, lambda row: int(row["turn_index"]))
 
 
@@ -33,6 +36,30 @@ def sort_of(filters: Filters) -> Sort:
     """What a list of turns is sorted by: of one session by their index, else by their start."""
     one_session = filters.has("session_id") and filters.values("session_id") != (NONE,)
     return BY_INDEX if one_session else BY_START
+
+
+def list_heads(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
+    """Turns by their start, without what they answered."""
+    with snapshot(store):
+        heads, conditions = Turn.select(*_HEAD), of_turns(filters, project)
+        found = pages.fetch(store, heads, conditions, BY_START, page)
+        bring_back(store, found.rows, ("user_input",))
+    return found
+
+
+def find_listed(
+    store: Store, ids: Iterable[str], filters: Filters, project: str | None = None
+) -> list[Row]:
+    """Those of these turns that are still there, oldest first, as `list_heads` has them.
+
+    Each with `fits`: whether `list_heads` with these filters has it.
+    """
+    query = pages.marked(Turn, _HEAD, of_turns(filters, project))
+    query = query.where(Turn.id.in_(list(ids))).order_by(start_of(Turn), Turn.id)
+    with snapshot(store):
+        rows = store.fetch(query)
+        bring_back(store, rows, ("user_input",))
+    return rows
 
 
 def find_turn(store: Store, turn_id: str, project: str | None = None) -> Row | None:

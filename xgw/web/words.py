@@ -11,6 +11,7 @@ import orjson
 
 from xgw import clock, spelling
 from xgw.queries import wording
+from xgw.queries.overview import TurnOverview
 
 SHOWN_BYTES = 256 << 10
 """A text is shown up to this length, with a link to the whole."""
@@ -20,6 +21,7 @@ _STATES = {
     "waiting_tool": "waiting",
     "archived": "archived",
 }
+_CAUSES = {"client_disconnect": "client left", "user_cancel": "by a person"}
 _TITLES = re.compile(r"\s+")
 _BEGINS_WITH_WORD = re.compile(r"[a-z]+[ ']")
 
@@ -27,6 +29,18 @@ _BEGINS_WITH_WORD = re.compile(r"[a-z]+[ ']")
 def state_word(state: str) -> str:
     """The name of a state: it is both read and the name of its colour."""
     return _STATES.get(state, state)
+
+
+def standing(seen: TurnOverview) -> str:
+    """How a turn or a session stands, in words: what it waits for, why it failed."""
+    cause = _CAUSES.get(seen.cause, seen.cause.replace("_", " ")) if seen.cause else None
+    if seen.waits_for:
+        return f"waiting for {seen.waits_for}"
+    if seen.state == "error":
+        return cause or "error"
+    if seen.state == "paused":
+        cause = "can resume"
+    return wording.joined(seen.state, cause)
 
 
 def title(text: str | None, most: int = 120) -> str:
@@ -132,6 +146,7 @@ def percent(part: float | None, whole: float | None) -> str:
 
 FILTERS: Mapping[str, Callable[..., str | float]] = {
     "state_word": state_word,
+    "standing": standing,
     "title_line": title,
     "sentence": sentence,
     "short_id": short_id,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from xgw import errors
+from xgw.web.live import board
 from xgw.web.live.screen import Screen
 from xgw.web.live.session import SessionScreen
 from xgw.web.live.turns import TurnScreen
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 Open = Callable[["Services", Mapping[str, str]], Screen]
 
-SCREENS: dict[str, Open] = {"session": SessionScreen, "turn": TurnScreen}
+SCREENS: dict[str, Open] = {
+    "session": SessionScreen,
+    "sessions": board.open_sessions,
+    "turn": TurnScreen,
+    "turns": board.open_turns,
+}
 """By the `page` that the socket's query names: what makes the screen of such a page."""
 
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from xgw.events import Envelope
 from xgw.web.api.feed import Wanted
 
-Style = Literal["outerMorph", "innerHTML", "beforeend", "afterbegin", "delete"]
+Style = Literal["outerMorph", "innerHTML", "beforeend", "afterbegin", "afterend", "delete"]
 
 
 @dataclass(frozen=True, slots=True)

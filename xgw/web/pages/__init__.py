@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from xgw.web.pages import frame, health, login, messages, requests, sessions, static, steps, turns
+from xgw.web.pages import (
+    board,
+    frame,
+    health,
+    login,
+    messages,
+    requests,
+    sessions,
+    static,
+    steps,
+    turns,
+)
+
+NOUNS = (static, login, board, sessions, messages, turns, steps, requests, health)
 
 
 def create_pages() -> Blueprint:
     """All routes of the dashboard."""
     pages = Blueprint("ui", __name__)
     pages.before_request(frame.check_form)
-    for noun in (static, login, sessions, messages, turns, steps, requests, health):
+    for noun in NOUNS:
         pages.register_blueprint(noun.routes)
     return pages

@@ -67,7 +67,7 @@ def answer(html: str, status: int = 200) -> Response:
 def plain_text(text: str) -> Response:
     """A text as it is: nothing in it is markup, whatever a browser may think of it."""
     response = Response(text, mimetype="text/plain")
-    response.headers.update(HEADERS)
+    response.headers.update(PAGE_HEADERS)
     return response
 
 

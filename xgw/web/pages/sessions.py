@@ -26,12 +26,6 @@ def go_to_list() -> Response:
     return frame.see_other("/ui/")
 
 
-@routes.get("/ui/")
-def list_sessions() -> Response:
-    """GET /ui/"""
-    return frame.page("sessions/list.html", cursor=frame.newest_seq())
-
-
 @routes.get("/ui/sessions/<ref>")
 def show_session(ref: str) -> Response:
     """GET /ui/sessions/ID?turn=ID|active&cursor=…: a session, live"""
