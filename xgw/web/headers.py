@@ -28,8 +28,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 PAGE_HEADERS = {
-    # A form goes back to the page that it was sent from; no other site learns of it.
-    "Referrer-Policy": "same-origin",
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
