@@ -76,6 +76,12 @@ def parse(text: str) -> tuple[Sought, ...]:
     return _grouped(terms)
 
 
+def quote(text: str) -> str:
+    """The query that looks for this very text."""
+    escaped = re.sub(r'(["\\])', r"\\\1", text)
+    return f'"{escaped}"'
+
+
 def _grouped(terms: Iterable[tuple[str, str | Comparison]]) -> tuple[Sought, ...]:
     """Values of one word are choices; texts and comparisons must all fit."""
     choices: dict[str, list[str | Comparison]] = {}

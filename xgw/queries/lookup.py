@@ -39,34 +39,40 @@ def find(store: Store, ref: str) -> Found | None:
     The start must have 12 characters or more. Raises WorkError naming the candidates where more
     than one thing fits.
     """
-    return _by_id(store, ref) or _by_session_key(store, ref) or _by_trace(store, ref)
+    fitting = list_fitting(store, ref, SHOWN)
+    if len(fitting) > 1:
+        names = ", ".join(found.row["id"] for found in fitting)
+        raise WorkError(f"{ref} fits more than one {fitting[0].kind}: {names}")
+    return fitting[0] if fitting else None
 
 
-def _by_id(store: Store, ref: str) -> Found | None:
+def list_fitting(store: Store, ref: str, limit: int) -> list[Found]:
+    """Everything that `ref` may name in the same way, all of one kind; `limit` of it at most."""
+    return (
+        _by_id(store, ref, limit)
+        or _by_session_key(store, ref, limit)
+        or _by_trace(store, ref, limit)
+    )
+
+
+def _by_id(store: Store, ref: str, limit: int) -> list[Found]:
     if _ID_START.fullmatch(ref) is None or len(ref) < MIN_PREFIX:
-        return None
+        return []
     kind, model = _KINDS[ref.partition("_")[0]]
     id = model.id  # type: ignore[attr-defined]
     if exact := store.fetch_one(model.select().where(id == ref)):
-        return Found(kind, exact)
+        return [Found(kind, exact)]
     starting = model.select().where(id > ref, id < ref + "g").order_by(id)
-    return _only(kind, ref, store.fetch(starting.limit(SHOWN)))
+    return [Found(kind, row) for row in store.fetch(starting.limit(limit))]
 
 
-def _by_session_key(store: Store, ref: str) -> Found | None:
-    named = Session.select().where(Session.session_key == ref)
-    return _only("session", ref, store.fetch(named.limit(SHOWN)))
+def _by_session_key(store: Store, ref: str, limit: int) -> list[Found]:
+    named = Session.select().where(Session.session_key == ref).order_by(Session.id)
+    return [Found("session", row) for row in store.fetch(named.limit(limit))]
 
 
-def _by_trace(store: Store, ref: str) -> Found | None:
+def _by_trace(store: Store, ref: str, limit: int) -> list[Found]:
     if _TRACE_ID.fullmatch(ref) is None:
-        return None
-    traced = Turn.select().where(Turn.trace_id == ref)
-    return _only("turn", ref, store.fetch(traced.limit(SHOWN)))
-
-
-def _only(kind: str, ref: str, rows: list[Row]) -> Found | None:
-    if len(rows) > 1:
-        names = ", ".join(row["id"] for row in rows)
-        raise WorkError(f"{ref} fits more than one {kind}: {names}")
-    return Found(kind, rows[0]) if rows else None
+        return []
+    traced = Turn.select().where(Turn.trace_id == ref).order_by(Turn.id)
+    return [Found("turn", row) for row in store.fetch(traced.limit(limit))]

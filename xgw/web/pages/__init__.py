@@ -6,6 +6,7 @@ from flask import Blueprint
 
 from xgw.web.pages import (
     board,
+    find,
     frame,
     health,
     login,
@@ -17,7 +18,7 @@ from xgw.web.pages import (
     turns,
 )
 
-NOUNS = (static, login, board, sessions, messages, turns, steps, requests, health)
+NOUNS = (static, login, find, board, sessions, messages, turns, steps, requests, health)
 
 
 def create_pages() -> Blueprint:

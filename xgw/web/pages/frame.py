@@ -8,7 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from flask import Response, current_app, g, redirect, request
+from flask import Response, current_app, g, request
 
 from xgw import errors
 from xgw.queries import events
@@ -72,10 +72,8 @@ def plain_text(text: str) -> Response:
 
 
 def see_other(path: str) -> Response:
-    """303: a form was carried out, its result is at `path`."""
-    response = redirect(path, 303, Response=Response)
-    assert isinstance(response, Response)
-    return response
+    """303: a form was carried out, its result is at `path`; what was asked for is there."""
+    return Response(status=303, headers={**PAGE_HEADERS, "Location": path})
 
 
 def back(default: str) -> Response:
