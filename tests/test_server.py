@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -340,8 +341,8 @@ def test_the_banner_holds_what_a_person_needs(installation: Installation) -> Non
     installation.config.write_text('[server]\ntoken = "a-token-of-mine"\n')
     server = installation.serve("--demo")
     text = server.stdout.wait_for("curl .*\n").string
+    assert re.findall(r"http://\S+", text)[:2] == [f"{server.url}/ui/", f"{server.url}/v1"]
     for needed in (
-        f"{server.url}/v1",
         str(installation.store),
         "demo (scripted, no model)",
         "xgw tail",
@@ -350,6 +351,49 @@ def test_the_banner_holds_what_a_person_needs(installation: Installation) -> Non
     ):
         assert needed in text
     assert "a-token-of-mine" not in text
+
+
+@pytest.fixture
+def a_browser(tmp_path: Path) -> Path:
+    """A program that writes down the addresses it is asked to show."""
+    program, shown = tmp_path / "browser", tmp_path / "shown"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$1" >> {shlex.quote(str(shown))}\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_the_dashboard_opens_in_the_browser_once(tmp_path: Path, a_browser: Path) -> None:
+    shown = tmp_path / "shown"
+    with installed(tmp_path, program=STANDIN) as installation:
+        server = installation.serve("--demo", "--open", env={"BROWSER": f"{a_browser} %s"})
+        eventually(shown.exists)
+        [worker] = server.workers()
+        os.kill(worker, signal.SIGKILL)
+        server.stderr.wait_for("(?s)services started.*services started")
+        assert ask(server) == 200
+        assert server.stop() == 0
+        assert shown.read_text() == f"{server.url}/ui/\n"
+        assert "no browser" not in server.stderr.text
+
+
+@pytest.mark.parametrize("browser", ["", "no-such-program %s"])
+def test_where_there_is_no_browser_it_serves_all_the_same(
+    installation: Installation, browser: str
+) -> None:
+    nowhere = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": browser, "PATH": ""}
+    server = installation.serve("--demo", "--open", env=nowhere)
+    line = server.stderr.wait_for("no browser .*\n")[0]
+    assert line == f"no browser can be opened here: the dashboard is at {server.url}/ui/\n"
+    assert ask(server) == 200
+    assert server.stop() == 0
+
+
+def test_no_browser_opens_unasked(tmp_path: Path, a_browser: Path) -> None:
+    with installed(tmp_path, program=STANDIN) as installation:
+        server = installation.serve("--demo", env={"BROWSER": f"{a_browser} %s"})
+        assert ask(server) == 200
+        assert server.stop() == 0
+        assert not (tmp_path / "shown").exists()
 
 
 def test_the_printed_curl_line_gets_a_streamed_answer_and_a_line_tells_of_it(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from xgw import __version__, clock
+from xgw.cli.browser import open_once_it_answers
 from xgw.cli.configuration import load, with_configuration
 from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
 from xgw.spelling import usd
@@ -34,6 +35,7 @@ PAUSE_SECONDS = 0.1
 @click.command()
 @click.option("--host", help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in the browser.")
 @click.option("--demo", is_flag=True, help="Serve the built-in scripted demo alone.")
 @with_configuration
 @click.pass_context
@@ -43,21 +45,28 @@ def serve(
     db: str | None,
     host: str | None,
     port: int | None,
+    opens: bool,
     demo: bool,
 ) -> None:
-    """Serve: the gateway for OpenAI clients, and the record of what passes.
+    """Serve: the gateway for OpenAI clients, the record of what passes, and the dashboard.
 
     Ctrl-C lets calls under way end for 10 seconds; a second one stops at once.
+
+    \b
+    Examples:
+      xgw serve --open
+      xgw serve --demo --port 9000
+      XGW_TOKEN=... XGW_ALLOWED_HOSTS=gw.example.com xgw serve --host 0.0.0.0
     """
     _log_to_stderr()
     overrides = {"server.host": host, "server.port": port}
     loaded = load(config_path, db, overrides, demo=demo)
     named = {"--config": config_path, "--db": db}
     options = [part for flag, value in named.items() if value for part in (flag, str(value))]
-    ctx.exit(_serve(loaded, shlex.join(options)))
+    ctx.exit(_serve(loaded, shlex.join(options), opens))
 
 
-def _serve(loaded: Loaded, options: str) -> int:
+def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     from xgw.queries.keys import has_active
     from xgw.store.database import Store
     from xgw.store.migrations import migrate
@@ -82,6 +91,8 @@ def _serve(loaded: Loaded, options: str) -> int:
             with contextlib.suppress(OSError):
                 if not restarted:
                     click.echo(banner(config, url, store.size_bytes(), options, issued))
+            if opens and not restarted:
+                open_once_it_answers(f"{url}/ui/")
             TurnPrinter(services.hub, sys.stdout).start()
 
         return Server(lambda: _make_app(loaded, store, own_key), listener, [greet]).run()
@@ -121,7 +132,9 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
     again = f" {options}" if options else ""
     return "\n".join(
         [
-            f"xgw {__version__} serves. Base URL for clients:",
+            f"xgw {__version__} serves. Dashboard:",
+            f"  {url}/ui/",
+            "Base URL for clients:",
             f"  {url}/v1",
             f"store:      {config.storage.path} ({_bytes(size)})",
             f"providers:  {names}",
