@@ -27,6 +27,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def worked() -> float:
+    """Seconds that this thread has computed: for bounds that waiting does not count against."""
+    return time.thread_time()
+
+
 def to_db(moment: datetime) -> str:
     """As the store spells it: "YYYY-MM-DD HH:MM:SS.ffffff", so that text order is time order."""
     return _naive(moment).isoformat(" ", "microseconds")

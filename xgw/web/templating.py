@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from xgw.resources import resource_folder
 from xgw.web import words
 from xgw.web.assets import assets
+from xgw.web.markdown import markdown
 
 
 @functools.cache
@@ -25,6 +26,7 @@ def environment() -> Environment:
         cache_size=-1,
     )
     made.filters.update(words.FILTERS)
+    made.filters["markdown"] = markdown
     made.globals.update(words.GLOBALS)
     made.globals["asset"] = assets().url
     return made
