@@ -84,7 +84,7 @@ def test_a_streamed_answer_grows_piece_by_piece_and_then_stands_there(gate: Gate
         reading.rest()
         step = gate.steps(turn)[0]
         final = socket.until_swap("a time", f"step-{step['id']}")
-        assert final.one(class_="text").text == "Once upon a time <b>é😀</b>"
+        assert final.one(class_="prose").text == "Once upon a time <b>é😀</b>"
         assert not final.all(id=text)
         socket.until_swap("Done in", f"turn-{turn['id']}")
         # What was shown live is what stands there on opening the page anew.

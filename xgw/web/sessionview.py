@@ -25,13 +25,12 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """The head of a session; `tools` in the shape of the API, `window` the model's tokens."""
+    """The head of a session; `window` is how many tokens its model takes."""
 
     session: Row
     overview: Overview
     title: str
     window: int | None
-    tools: Sequence[Row]
     csrf: str
 
     @property

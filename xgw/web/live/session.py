@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xgw import errors
 from xgw.events import Envelope
 from xgw.queries import history, overview, sessions
 from xgw.queries.pages import Page, Row
-from xgw.web import serialize
 from xgw.web.api.feed import Wanted
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
@@ -63,15 +62,11 @@ def load_whole(
     return Whole(load_head(services, row, csrf), window, blocks, view)
 
 
-def load_head(
-    services: Services, row: Row, csrf: str, tools: Sequence[Mapping[str, Any]] | None = None
-) -> SessionView:
-    """The head of a session; `tools` where they are known already."""
+def load_head(services: Services, row: Row, csrf: str) -> SessionView:
+    """The head of a session, in one statement."""
     seen = overview.of_sessions(services.store, [row])[row["id"]]
-    if tools is None:
-        tools = serialize.tools(sessions.find_tools(services.store, row["id"]))
     window = window_of(services, row["provider_name"], row["model"])
-    return SessionView(row, seen, row["title"] or seen.title, window, tools, csrf)
+    return SessionView(row, seen, row["title"] or seen.title, window, csrf)
 
 
 def _window(services: Services, session_id: str, turn: str, cursor: str | None) -> history.Window:
@@ -96,7 +91,6 @@ class SessionScreen:
         self._talk = Talk(services)
         self._begun: dict[str, None] = {}
         self._left: set[str] = set()
-        self._tools: Sequence[Mapping[str, Any]] | None = None
         self._is_newest = query.get("newer", "") == ""
         self.wanted = Wanted(session_id=self._id)
 
@@ -105,8 +99,6 @@ class SessionScreen:
         self._talk.note(envelope)
         if envelope.type in ("turn.started", "turn.queued") and envelope.turn_id:
             self._begun[envelope.turn_id] = None
-        if envelope.type == "turn.completed":
-            self._tools = None
 
     def draw(self) -> list[Swap]:
         """The turns that changed, and the head with them."""
@@ -170,6 +162,5 @@ class SessionScreen:
         row = sessions.find_session(self._services.store, self._id)
         if row is None:
             return []
-        view = load_head(self._services, row, self._csrf, self._tools)
-        self._tools = view.tools
+        view = load_head(self._services, row, self._csrf)
         return [Swap(f"session-{row['id']}", render("sessions/_head.html", view=view))]
