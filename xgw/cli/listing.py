@@ -15,7 +15,7 @@ from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
-from xgw.queries.wording import error_words, served_words
+from xgw.queries.wording import error_words, has_failed, served_words, status_words
 
 if TYPE_CHECKING:
     from xgw.config import Loaded
@@ -248,11 +248,10 @@ def _model(row: Row, demos: frozenset[str]) -> str:
 
 
 def _outcome(row: Row) -> tuple[str, Role]:
-    """How a request ended: its HTTP status, or a word where there is none."""
-    failed = row["error_type"] is not None or (row["status_code"] or 0) >= 400
+    """How a request ended."""
     if row["ended_at"] is None:
-        return "running", "busy"
-    return str(row["status_code"] or "failed"), "bad" if failed else "good"
+        return status_words(row), "busy"
+    return status_words(row), "bad" if has_failed(row) else "good"
 
 
 # -- JSON, and what is said beside the list --------------------------------------------------------

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-
 from xgw import spelling
 from xgw.cli.pages import Page
 from xgw.cli.run_page import render_error
 from xgw.cli.terminal import Role
 from xgw.queries import payloads
 from xgw.queries.pages import Row
-from xgw.queries.wording import client_words, first_token_words, joined
+from xgw.queries.wording import (
+    client_words,
+    first_token_words,
+    has_failed,
+    joined,
+    reads_words,
+    status_words,
+)
 from xgw.store.database import Store
 
 
@@ -33,9 +38,8 @@ def render_request(page: Page, store: Store, log: Row) -> None:
 
 def _outcome(log: Row) -> tuple[str, Role]:
     if log["ended_at"] is None:
-        return "running", "busy"
-    failed = log["error_type"] is not None or (log["status_code"] or 0) >= 400
-    return str(log["status_code"] or "failed"), "bad" if failed else "good"
+        return status_words(log), "busy"
+    return status_words(log), "bad" if has_failed(log) else "good"
 
 
 def _fields(page: Page, log: Row) -> None:
@@ -45,7 +49,7 @@ def _fields(page: Page, log: Row) -> None:
         page.field(name, log[f"{name}_id"])
     page.field("started", spelling.moment(log["started_at"]))
     page.field("took", _took(log))
-    page.field("stream", _stream(log))
+    page.field("stream", reads_words(log))
     page.field("tokens", _tokens(log))
     page.field("bytes", _bytes(log))
     page.field("client", client_words(log["client"]))
@@ -53,18 +57,6 @@ def _fields(page: Page, log: Row) -> None:
 
 def _took(log: Row) -> str:
     return joined(spelling.duration(log["latency_ms"]), first_token_words(log))
-
-
-def _stream(log: Row) -> str | None:
-    """When the pieces of the answer came, and the longest silence between two."""
-    times = [frame[1] for frame in log["frames"] or () if len(frame) == 2]
-    if len(times) < 2:
-        return None
-    longest = max(b - a for a, b in itertools.pairwise(times))
-    return (
-        f"{len(times)} reads from {spelling.duration(times[0])} to {spelling.duration(times[-1])}, "
-        f"longest silence {spelling.duration(longest)}"
-    )
 
 
 def _tokens(log: Row) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from xgw.queries import pages
 from xgw.queries.conditions import of_requests
 from xgw.queries.filters import Filters
@@ -24,6 +26,16 @@ def list_requests(store: Store, filters: Filters, page: Page, project: str | Non
     """Request logs by their start, without `frames`."""
     conditions = of_requests(filters, project)
     return pages.fetch(store, RequestLog.select(*LISTED), conditions, BY_START, page)
+
+
+def find_listed(store: Store, step_ids: Iterable[str], filters: Filters) -> list[Row]:
+    """The requests of these attempts, oldest first, as `list_requests` has them.
+
+    Each with `fits`: whether `list_requests` with these filters has it.
+    """
+    query = pages.marked(RequestLog, LISTED, of_requests(filters, None))
+    query = query.where(RequestLog.step_id.in_(list(step_ids)))
+    return store.fetch(query.order_by(RequestLog.started_at, RequestLog.id))
 
 
 def find_request(store: Store, request_id: str, project: str | None = None) -> Row | None:

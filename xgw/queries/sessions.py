@@ -33,14 +33,12 @@ def list_sessions(store: Store, filters: Filters, page: Page, project: str | Non
     return pages.search(store, Session.select(), conditions, sought, BY_ACTIVITY, page)
 
 
-def find_listed(
-    store: Store, ids: Iterable[str], filters: Filters, project: str | None = None
-) -> list[Row]:
+def find_listed(store: Store, ids: Iterable[str], filters: Filters) -> list[Row]:
     """Those of these sessions that are still there, oldest activity first.
 
     Each with `fits`: whether `list_sessions` with these filters has it.
     """
-    query = pages.marked(Session, [Session], [*of_sessions(filters, project), *of_query(filters)])
+    query = pages.marked(Session, [Session], [*of_sessions(filters, None), *of_query(filters)])
     query = query.where(Session.id.in_(list(ids))).order_by(activity_of(Session), Session.id)
     return store.fetch(query)
 

@@ -38,23 +38,21 @@ def sort_of(filters: Filters) -> Sort:
     return BY_INDEX if one_session else BY_START
 
 
-def list_heads(store: Store, filters: Filters, page: Page, project: str | None = None) -> Slice:
+def list_heads(store: Store, filters: Filters, page: Page) -> Slice:
     """Turns by their start, without what they answered."""
     with snapshot(store):
-        heads, conditions = Turn.select(*_HEAD), of_turns(filters, project)
+        heads, conditions = Turn.select(*_HEAD), of_turns(filters, None)
         found = pages.fetch(store, heads, conditions, BY_START, page)
         bring_back(store, found.rows, ("user_input",))
     return found
 
 
-def find_listed(
-    store: Store, ids: Iterable[str], filters: Filters, project: str | None = None
-) -> list[Row]:
+def find_listed(store: Store, ids: Iterable[str], filters: Filters) -> list[Row]:
     """Those of these turns that are still there, oldest first, as `list_heads` has them.
 
     Each with `fits`: whether `list_heads` with these filters has it.
     """
-    query = pages.marked(Turn, _HEAD, of_turns(filters, project))
+    query = pages.marked(Turn, _HEAD, of_turns(filters, None))
     query = query.where(Turn.id.in_(list(ids))).order_by(start_of(Turn), Turn.id)
     with snapshot(store):
         rows = store.fetch(query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,37 @@ def served_words(provider: str | None, model: str | None) -> str:
 def error_words(row: Row) -> str:
     """Why something failed; nothing where it did not."""
     return ": ".join(part for part in (row["error_type"], row["error_message"]) if part)
+
+
+def has_failed(log: Row) -> bool:
+    """Whether a request ended in an error, of HTTP or of any other kind."""
+    return log["error_type"] is not None or (log["status_code"] or 0) >= 400
+
+
+def status_words(log: Row) -> str:
+    """How a request ended: its HTTP status, or a word where there is none."""
+    if log["ended_at"] is None:
+        return "running"
+    return str(log["status_code"] or "failed")
+
+
+def state_of_request(log: Row) -> str:
+    """The state of a request: running, done or error."""
+    if log["ended_at"] is None:
+        return "running"
+    return "error" if has_failed(log) else "done"
+
+
+def reads_words(log: Row) -> str | None:
+    """When the pieces of an answer came, and the longest silence between two."""
+    times = [frame[1] for frame in log["frames"] or () if len(frame) == 2]
+    if len(times) < 2:
+        return None
+    longest = max(b - a for a, b in itertools.pairwise(times))
+    return (
+        f"{len(times)} reads from {spelling.duration(times[0])} to {spelling.duration(times[-1])}, "
+        f"longest silence {spelling.duration(longest)}"
+    )
 
 
 def first_token_words(row: Row) -> str | None:

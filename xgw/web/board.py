@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from xgw import clock
 from xgw.queries import overview, pages, sessions, turns
-from xgw.queries.filters import Filters
+from xgw.queries.filters import NONE, Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from xgw.web.app import Services
 
 LIMIT = 50
+SESSION_FILTERS = ("q", "since")
+TURN_FILTERS = ("status", "model", "since")
+
 MOST_ROWS = 200
 """Rows that a page holds while new ones come in on top."""
 
@@ -39,6 +42,16 @@ class SessionRow:
     is_new: bool = False
     is_gone: bool = False
 
+    @property
+    def id(self) -> str:
+        """The session's."""
+        return str(self.session["id"])
+
+    @property
+    def key(self) -> str:
+        """The same: events name it."""
+        return self.id
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
@@ -49,6 +62,16 @@ class TurnRow:
     cursor: str
     is_new: bool = False
     is_gone: bool = False
+
+    @property
+    def id(self) -> str:
+        """The turn's."""
+        return str(self.turn["id"])
+
+    @property
+    def key(self) -> str:
+        """The same: events name it."""
+        return self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,11 @@ def _turn_rows(services: Services, rows: list[Row]) -> list[TurnRow]:
         )
         for row in rows
     ]
+
+
+def without_session(wanted: Filters) -> Filters:
+    """Only what belongs to no session."""
+    return wanted.and_also("session_id", NONE)
 
 
 # -- the strip -------------------------------------------------------------------------------------

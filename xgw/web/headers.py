@@ -35,3 +35,10 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 """On every page of the dashboard and every part of one."""
+
+RAW_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""On a body as it was, which may be anything: it is text, and nothing in it is run."""

@@ -144,7 +144,7 @@ def percent(part: float | None, whole: float | None) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
-FILTERS: Mapping[str, Callable[..., str | float]] = {
+FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "state_word": state_word,
     "standing": standing,
     "title_line": title,
@@ -165,6 +165,10 @@ FILTERS: Mapping[str, Callable[..., str | float]] = {
     "time_of_day": spelling.time_of_day,
     "served": wording.served_words,
     "counted": wording.counted,
+    "state_of_request": wording.state_of_request,
+    "status_words": wording.status_words,
+    "error_words": wording.error_words,
+    "client_words": wording.client_words,
 }
 
 GLOBALS: Mapping[str, Callable[..., Any]] = {

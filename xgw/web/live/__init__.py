@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from xgw import errors
-from xgw.web.live import board
+from xgw.web.live import board, requests
 from xgw.web.live.screen import Screen
 from xgw.web.live.session import SessionScreen
 from xgw.web.live.turns import TurnScreen
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Open = Callable[["Services", Mapping[str, str]], Screen]
 
 SCREENS: dict[str, Open] = {
+    "requests": requests.open_requests,
     "session": SessionScreen,
     "sessions": board.open_sessions,
     "turn": TurnScreen,

@@ -1,121 +1,82 @@
-"""The open lists of sessions and of turns without one: rows that change, and those that come in."""
+"""The open lists of sessions and of turns without one, with the counts above them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from xgw.events import Envelope
-from xgw.queries import filters
-from xgw.queries.filters import NONE, Filters
 from xgw.queries.snapshot import snapshot
 from xgw.web import board
-from xgw.web.api.feed import Wanted
-from xgw.web.board import SessionRow, TurnRow
+from xgw.web.live import lists
+from xgw.web.live.lists import ListScreen, Noun
 from xgw.web.live.screen import Swap
 from xgw.web.templating import render
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
 
-PAUSE = 0.5
-
-_TURNS = frozenset({"turn.queued", "turn.started", "turn.updated", "turn.completed"})
-_INSIDE = frozenset(
-    {"run.started", "run.updated", "run.completed", "step.started", "step.completed"}
+_OF_TURNS = frozenset(
+    {
+        "turn.queued",
+        "turn.started",
+        "turn.updated",
+        "turn.completed",
+        "run.started",
+        "run.updated",
+        "run.completed",
+        "step.started",
+        "step.completed",
+    }
 )
-_SESSIONS = frozenset({"session.created", "session.updated", "session.deleted"})
-_BEGINS = frozenset({"session.created", "turn.queued", "turn.started"})
-
-AnyRow = SessionRow | TurnRow
-Find = Callable[["Services", Iterable[str], Filters], list[SessionRow] | list[TurnRow]]
+_OF_SESSIONS = frozenset({"session.created", "session.updated", "session.deleted"})
+_TURN_BEGINS = frozenset({"turn.queued", "turn.started"})
 
 
-class List:
-    """One open list. `find` reads the rows of ids, `id_of` tells whose row an event changes.
+def _session_of(envelope: Envelope) -> str | None:
+    return envelope.session_id
 
-    Rows that begin come in on top if `grows`: further pages of a list do not.
-    """
 
-    pause = PAUSE
+def _turn_alone(envelope: Envelope) -> str | None:
+    return envelope.turn_id if envelope.session_id is None else None
 
-    def __init__(
-        self,
-        services: Services,
-        events: Wanted,
-        noun: str,
-        find: Find,
-        fitting: Filters,
-        *,
-        grows: bool,
-    ) -> None:
-        self.wanted = events
-        self._services = services
-        self._noun = noun
-        self._find = find
-        self._fitting = fitting
-        self._grows = grows
-        self._begun: dict[str, bool] = {}
+
+SESSIONS = Noun(
+    "session",
+    _OF_SESSIONS | _OF_TURNS,
+    _TURN_BEGINS | {"session.created"},
+    _session_of,
+    board.find_sessions,
+)
+TURNS = Noun("turn", _OF_TURNS, _TURN_BEGINS, _turn_alone, board.find_turns)
+
+
+class BoardScreen(ListScreen):
+    """A list under the strip of counts, which is drawn whenever it has changed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._strip = ""
 
-    def note(self, envelope: Envelope) -> None:
-        """Remember whose row changes, and whether something begins there."""
-        id = envelope.session_id
-        if self._noun == "turn":
-            id = envelope.turn_id if id is None else None
-        if id is not None:
-            begins = envelope.type in _BEGINS
-            self._begun[id] = self._begun.get(id, False) or begins
-
     def draw(self) -> list[Swap]:
-        """The strip, and every row of which something was noted."""
-        begun, self._begun = self._begun, {}
+        """The strip and the rows, at one moment."""
         with snapshot(self._services.store):
             counts = board.read_strip(self._services)
-            found: Iterable[AnyRow] = (
-                self._find(self._services, begun, self._fitting) if begun else ()
-            )
-        swaps = list(self._counts(render("sessions/_strip.html", strip=counts).strip()))
-        for row in found:
-            id = _id_of(row)
-            swaps += self._row(row, f"{self._noun}-{id}", comes=begun.pop(id))
-        return swaps + [Swap(f"{self._noun}-{id}", style="delete") for id in begun]
-
-    def _counts(self, strip: str) -> Iterator[Swap]:
-        if strip != self._strip:
-            self._strip = strip
-            yield Swap("strip", strip)
-
-    def _row(self, row: AnyRow, target: str, *, comes: bool) -> Iterator[Swap]:
-        """The row where it stands, and on top; the page keeps the one that it had already."""
-        template = f"{self._noun}s/_row.html"
-        yield Swap(target, render(template, row=row).strip())
-        if comes and self._grows and not row.is_gone:
-            html = render(template, row=replace(row, is_new=True)).strip()
-            yield Swap("rows-head", html, "afterend")
+            rows = super().draw()
+        strip = render("sessions/_strip.html", strip=counts).strip()
+        if strip == self._strip:
+            return rows
+        self._strip = strip
+        return [Swap("strip", strip), *rows]
 
 
-def open_sessions(services: Services, query: Mapping[str, str]) -> List:
+def open_sessions(services: Services, query: Mapping[str, str]) -> BoardScreen:
     """The list of sessions with this `q` and `since`; `older` is one of its further pages."""
-    wanted = _wanted("sessions", query, ("q", "since"))
-    events = Wanted(types=_SESSIONS | _TURNS | _INSIDE)
-    grows = "older" not in query
-    return List(services, events, "session", board.find_sessions, wanted, grows=grows)
+    fitting = lists.asked("sessions", query, board.SESSION_FILTERS)
+    return BoardScreen(services, SESSIONS, fitting, grows=lists.grows(query))
 
 
-def open_turns(services: Services, query: Mapping[str, str]) -> List:
+def open_turns(services: Services, query: Mapping[str, str]) -> BoardScreen:
     """The list of turns without a session; `older` is one of its further pages."""
-    wanted = _wanted("turns", query, ("status", "model", "since"))
-    wanted = wanted.and_also("session_id", NONE)
-    events = Wanted(types=_TURNS | _INSIDE)
-    return List(services, events, "turn", board.find_turns, wanted, grows="older" not in query)
-
-
-def _wanted(noun: str, query: Mapping[str, str], names: Iterable[str]) -> Filters:
-    return filters.parse(noun, [(name, query[name]) for name in names if query.get(name)])
-
-
-def _id_of(row: AnyRow) -> str:
-    id: str = row.session["id"] if isinstance(row, SessionRow) else row.turn["id"]
-    return id
+    fitting = board.without_session(lists.asked("turns", query, board.TURN_FILTERS))
+    return BoardScreen(services, TURNS, fitting, grows=lists.grows(query))
