@@ -77,12 +77,14 @@
     place.closest("[data-waiting-text]")?.removeAttribute("data-waiting-text");
   }
 
-  // A block for each few thousand characters, broken at a line's end: what a browser lays out anew
-  // for a further piece is the last block alone, however long the text is.
+  // A block for each few thousand characters, broken at a line's end, or between words where no
+  // line ends: what a browser lays out anew for a further piece is the last block alone, however
+  // long the text is.
   function append(place, text) {
     let block = place.lastElementChild;
     if (!block) { block = place.appendChild(document.createElement("div")); block._length = 0; }
-    const cut = block._length > PIECE ? text.indexOf("\n") : -1;
+    let cut = block._length > PIECE ? text.indexOf("\n") : -1;
+    if (cut < 0 && block._length > 4 * PIECE) cut = text.indexOf(" ");
     if (cut >= 0) {
       block.append(text.slice(0, cut));
       block = place.appendChild(document.createElement("div"));
@@ -124,7 +126,6 @@
     for (const entry of all("[data-hold]")) hold(entry);
     for (const row of all("[data-gone]")) leave(row);
     for (const list of all("[data-most]")) trim(list);
-    tick();
     const place = follower();
     if (!place) return;
     place.dataset.follow = "on";
