@@ -20,6 +20,9 @@ from servers import DEADLINE
 _VOID = frozenset(
     {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 )
+_BLOCKS = frozenset(
+    {"article", "dd", "div", "dt", "h1", "h2", "h3", "h4", "li", "p", "section", "td", "th"}
+)
 _PARTIAL = re.compile(
     r'<hx-partial hx-target="\[id=&quot;([^"]*)&quot;\]" hx-swap="(\w+)">(.*?)</hx-partial>', re.S
 )
@@ -39,7 +42,8 @@ class Element:
         return " ".join(self._raw().split())
 
     def _raw(self) -> str:
-        return "".join(c if isinstance(c, str) else c._raw() for c in self.children)
+        inside = "".join(c if isinstance(c, str) else c._raw() for c in self.children)
+        return f" {inside} " if self.tag in _BLOCKS else inside
 
     def walk(self) -> Iterator[Element]:
         """It and everything in it."""

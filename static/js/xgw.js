@@ -102,7 +102,7 @@
   // and counts what is new.
 
   let wasAtEnd = true;
-  const follower = () => document.querySelector("[data-follow]");
+  const follower = () => document.querySelector("[data-follow]:not([data-follow='off'])");
 
   function scroller(place) {
     return getComputedStyle(place).overflowY === "auto" ? place : document.scrollingElement;

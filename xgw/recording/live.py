@@ -94,6 +94,10 @@ class LiveStep:
                 found.append(self._delta(key, text, sent, replace=True))
         return found
 
+    def texts(self) -> dict[Key, str]:
+        """What has arrived of every part, by kind and index."""
+        return {key: "".join(pieces) for key, pieces in list(self._texts.items())}
+
     def progress(self, now: float) -> Envelope | None:
         """A `step.progress` frame if half a second has passed since the last one."""
         if now - self._progress_at < PROGRESS_SECONDS:
@@ -203,11 +207,10 @@ class LiveSteps:
             steps = list(self._steps.values())
             return [frame for step in steps for frame in step.whole() if wants(frame)]
 
-    def whole(self, step_id: str) -> list[Envelope]:
-        """The whole text so far of one step; [] if it is not under way in this process."""
-        with self._lock:
-            step = self._steps.get(step_id)
-            return step.whole() if step is not None else []
+    def texts(self, step_id: str) -> dict[Key, str]:
+        """What of each part of one step has arrived, told or not; {} if it is not under way here."""
+        step = self._steps.get(step_id)
+        return step.texts() if step is not None else {}
 
     def unsaved(self) -> list[tuple[Scope, str, str]]:
         """(scope, step id, text) of every step whose text so far should be written."""

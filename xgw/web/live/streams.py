@@ -41,9 +41,7 @@ def streams_of(live: LiveSteps, step: Mapping[str, Any]) -> list[Stream]:
     """
     if step["status"] != "running" or step["step_type"] != "llm_call":
         return []
-    known = {
-        (e.payload["kind"], e.payload["index"]): e.payload["text"] for e in live.whole(step["id"])
-    }
+    known = live.texts(step["id"])
     if not known and step["partial_output"]:
         known = {("text", 0): step["partial_output"]}
     keys = sorted({*ALWAYS, *known}, key=lambda key: (ORDER.index(key[0]), key[1]))
