@@ -261,6 +261,7 @@ def test_every_page_says_loudly_that_the_store_cannot_be_written(
         # Strangers are told nothing of it.
         assert notices(Browser(gate.url), "/ui/login") == []
         assert notices(Browser(gate.url), "/ui/", "POST") == []
+        assert notices(Browser(gate.url), "/ui/static/x/nothing.css") == []
         other.release()
     eventually(lambda: notices(browser, "/ui/") == [])
 
