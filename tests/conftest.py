@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+import chromium
+from visits import Visits
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
 
 FOLDERS = (
     "XDG_CACHE_HOME",
@@ -29,3 +37,39 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
             (home / name.lower()).mkdir(mode=0o700)
             patch.setenv(name, str(home / name.lower()))
         yield
+
+
+@pytest.fixture(scope="session")
+def driver(clean_environment: None) -> Iterator[chromium.Driver]:
+    """Playwright; the test is skipped without a browser for it."""
+    chromium.found()
+    with chromium.driver() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser(driver: chromium.Driver) -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with chromium.driven(driver) as started:
+        yield started
+
+
+@pytest.fixture
+def visit(driver: chromium.Driver, browser: Browser) -> Iterator[Visits]:
+    """Opens pages; the test fails if anything went wrong on one of them."""
+    with driver.driving():
+        visits = Visits(browser)
+        try:
+            yield visits
+            visits.check()
+        finally:
+            visits.close()
+
+
+@pytest.fixture
+def tabs(visit: Visits, driver: chromium.Driver, tmp_path: Path) -> Iterator[BrowserContext]:
+    """The tabs of a Chromium whose pages can be hidden; open them with `visit.open`."""
+    with chromium.by_hand(driver.playwright, tmp_path / "profile") as context:
+        visit.watch(context)
+        yield context
+        visit.check()

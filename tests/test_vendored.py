@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("static/vendor",)
+FOLDERS = ("static/vendor", "tests/vendor")
 OUR_OWN = {"README.md", "vendored.json"}
 
 

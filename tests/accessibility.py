@@ -1,0 +1,46 @@
+"""Whether a page can be used by everyone, as axe-core sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_AXE = Path(__file__).parent / "vendor" / "axe-core-4.14.1" / "axe.min.js"
+_OPTIONS = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]},
+    "resultTypes": ["violations"],
+}
+_GRAVE = frozenset({"serious", "critical"})
+
+
+def violations(page: Page) -> list[str]:
+    """The grave ones on the page as it stands: impact, rule, element and what is wrong with it.
+
+    The page needs its scripts: axe-core waits for ever where they are off.
+    """
+    # DevTools may evaluate text where the page's own policy forbids it to the page.
+    page.evaluate(_AXE.read_text(encoding="utf-8"))
+    result = page.evaluate("options => axe.run(document, options)", _OPTIONS)
+    return [
+        line
+        for violation in result["violations"]
+        if violation["impact"] in _GRAVE
+        for line in _lines(violation)
+    ]
+
+
+def assert_accessible(page: Page) -> None:
+    """AssertionError that names every element and the rule that it breaks."""
+    found = violations(page)
+    assert found == [], "\n".join(found)
+
+
+def _lines(violation: dict[str, Any]) -> list[str]:
+    return [
+        f"{violation['impact']} {violation['id']}: {' '.join(map(str, node['target']))}: "
+        + " ".join(str(node["failureSummary"]).split())
+        for node in violation["nodes"]
+    ]
