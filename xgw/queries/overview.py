@@ -13,11 +13,15 @@ from typing import Any
 from xgw.queries import standing
 from xgw.queries.pages import Row
 from xgw.queries.snapshot import snapshot
+from xgw.queries.spelled import SelectByIds
 from xgw.queries.texts import bring_back
 from xgw.queries.wording import served_words
 from xgw.store.database import Store
 
 ARGUMENTS_CHARACTERS = 200
+
+_SESSIONS = SelectByIds(standing.of_sessions)
+_TURNS = SelectByIds(standing.of_turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def of_sessions(store: Store, rows: Iterable[Row]) -> Mapping[str, Overview]:
     if not sessions:
         return {}
     with snapshot(store):
-        found = store.fetch(standing.of_sessions(sessions))
+        found = _SESSIONS.fetch(store, list(sessions))
         bring_back(store, found, ("first_input",))
     return {row["session"]: _session_overview(sessions[row["session"]], row) for row in found}
 
@@ -97,7 +101,7 @@ def of_turns(store: Store, rows: Iterable[Row]) -> Mapping[str, TurnOverview]:
     """By turn id, in one statement; none where all have ended and nothing was tried twice."""
     turns = {row["id"]: row for row in rows}
     asked = [id for id, row in turns.items() if row["status"] == "running" or _wasted(row)]
-    found = {row["turn_id"]: row for row in store.fetch(standing.of_turns(asked))} if asked else {}
+    found = {row["turn_id"]: row for row in _TURNS.fetch(store, asked)} if asked else {}
     return {id: _turn_overview(row, found.get(id, {})) for id, row in turns.items()}
 
 

@@ -6,7 +6,7 @@ Whatever the length of a history, only rows that an index leads to are read.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import peewee
@@ -22,7 +22,7 @@ ERRORS_WITHIN = datetime.timedelta(hours=1)
 _SERVED = Step.alias()
 
 
-def of_sessions(ids: Iterable[str]) -> peewee.ModelSelect[Session]:
+def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
     """Each session with the turn that counts, if it has any, its first input and its waste."""
     other, first, tried = Turn.alias(), Turn.alias(), Turn.alias()
     newest = other.select(other.id).where(other.session_id == Session.id)
@@ -49,7 +49,7 @@ def of_sessions(ids: Iterable[str]) -> peewee.ModelSelect[Session]:
     return _with_run(query).where(Session.id.in_(list(ids)))
 
 
-def of_turns(ids: Iterable[str]) -> peewee.ModelSelect[Turn]:
+def of_turns(ids: Sequence[str]) -> peewee.ModelSelect[Turn]:
     """Each turn by its `turn_id`, with what a session tells of the turn that counts."""
     return _with_run(Turn.select(*_columns())).where(Turn.id.in_(list(ids)))
 
