@@ -1,8 +1,11 @@
 """A large store, quickly: conversations that xgw recorded, written again and again.
 
-`python -m bench.fill STORE [--turns N] [--sessions N]` makes a new store of the size asked for, its
-conversations spread over the last thirty days. Rows, bodies and events are those that the product
-writes; ids, times and numbers are new, so that nothing is there twice.
+`python -m bench.fill STORE [--turns N] [--sessions N] [--skewed]` makes a new store of the size
+asked for, its conversations spread over the last thirty days. Rows, bodies and events are those
+that the product writes; ids, times and numbers are new, so that nothing is there twice.
+
+`--skewed`: most sessions are short, some have thousands of turns, a few are under way, and of the
+bodies only every twentieth is new: more like life, and quicker.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ import argparse
 import contextlib
 import datetime
 import itertools
+import random
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.scripts import record
+from bench.scripts import LONG, SCRIPTS, Script, record
 from bench.setting import upstream
 from bench.templates import TABLES, Copy, Template
 from xgw import clock
@@ -34,11 +39,48 @@ FAST = ("journal_mode = off", "synchronous = off", "foreign_keys = 0", "cache_si
 """A store that is only half made is of no use to anybody: nothing guards it meanwhile."""
 
 
-def fill(path: Path, *, turns: int, sessions: int) -> int:
+UNDER_WAY = 40
+"""Of a skewed store, the newest sessions: their last turn goes on, or waits for its client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Conversations of one length: their `share` of the sessions, and `times` the mean length."""
+
+    share: float
+    times: float
+    scripts: tuple[Script, ...] = SCRIPTS
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a store is made of; every `anew`th copy of a conversation has bodies of its own."""
+
+    kinds: tuple[Kind, ...]
+    anew: int = 1
+    under_way: int = 0
+
+
+EVEN = Mix((Kind(1, 1),))
+SKEWED = Mix(
+    (
+        Kind(0.70, 0.34),
+        Kind(0.20, 1),
+        Kind(0.09, 4),
+        Kind(0.0098, 17, (LONG,)),
+        Kind(0.0002, 200, (LONG,)),
+    ),
+    anew=20,
+    under_way=UNDER_WAY,
+)
+
+
+def fill(path: Path, *, turns: int, sessions: int, mix: Mix = EVEN) -> int:
     """Make a new store at `path`; how many turns it has.
 
-    Each of the `sessions` stands for `turns // sessions` turns: all but one in it, that one on its
-    own. SystemExit if there is a store already, or a session would have no turn.
+    Each of the `sessions` stands for `turns // sessions` turns, in a skewed one in the mean: all
+    but one in it, that one on its own. SystemExit if there is a store already, or a session would
+    have no turn.
     """
     each = turns // sessions
     if each < 2:
@@ -48,16 +90,36 @@ def fill(path: Path, *, turns: int, sessions: int) -> int:
     store = Store(path)
     migrate(store)
     with _unindexed(path) as connection:
-        return _write(connection, _templates(each), sessions)
+        written = _write(connection, _planned(_templates(each - 1, mix), mix, sessions), mix)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        _leave_under_way(connection, mix.under_way)
+    return written
 
 
-def _templates(turns_each: int) -> list[Template]:
+def _templates(mean: int, mix: Mix) -> list[list[Template]]:
+    """Those of each kind."""
+    wanted = [
+        (script, max(1, round(mean * kind.times))) for kind in mix.kinds for script in kind.scripts
+    ]
     with tempfile.TemporaryDirectory(prefix="xgw-bench-") as folder, upstream() as port:
-        path, scripts = record(Path(folder), port, turns_each - 1)
+        path, scripts = record(Path(folder), port, wanted)
         store = Store(path)
-        templates = [Template(store, script) for script in scripts]
+        templates = iter([Template(store, script) for script in scripts])
         store.close()
-    return templates
+    return [list(itertools.islice(templates, len(kind.scripts))) for kind in mix.kinds]
+
+
+def _planned(templates: list[list[Template]], mix: Mix, sessions: int) -> list[Template]:
+    """The template of each session, in the order of their beginning."""
+    planned: list[Template] = []
+    for kind, of_kind in reversed(list(zip(mix.kinds, templates, strict=True))):
+        count = sessions - len(planned)
+        if kind is not mix.kinds[0]:
+            count = min(count, max(1, round(kind.share * sessions)))
+        planned += itertools.islice(itertools.cycle(of_kind), count)
+    if len(mix.kinds) > 1:
+        random.Random(1).shuffle(planned)
+    return planned
 
 
 @contextlib.contextmanager
@@ -76,23 +138,45 @@ def _unindexed(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute(statement)
 
 
-def _write(connection: sqlite3.Connection, templates: Sequence[Template], sessions: int) -> int:
-    shelf = Shelf()
-    begun = clock.now() - SPREAD
-    step = SPREAD * 0.999 / sessions
-    turns = 0
-    numbered = zip(range(sessions), itertools.cycle(templates))
+def _write(connection: sqlite3.Connection, planned: Sequence[Template], mix: Mix) -> int:
+    shelf, made = Shelf(), dict.fromkeys(planned, 0)
+    now = clock.now()
+    step = SPREAD * 0.999 / len(planned)
+    numbered = enumerate(planned)
     while batch := list(itertools.islice(numbered, BATCH)):
         copies = []
         for number, template in batch:
-            copy = template.make(begun + number * step, shelf)
+            begun = min(now - SPREAD + number * step, now - template.lasts)
+            copy = template.make(begun, shelf, anew=made[template] % mix.anew == 0)
+            made[template] += 1
             shelf.committed(copy.payloads)
             copies.append(copy)
-            turns += template.turns
         connection.execute("BEGIN")
-        _insert(connection, templates[0], copies)
+        _insert(connection, planned[0], copies)
         connection.execute("COMMIT")
-    return turns
+    return sum(count * template.turns for template, count in made.items())
+
+
+def _leave_under_way(connection: sqlite3.Connection, count: int) -> None:
+    """The last turn of the newest sessions has not ended; every other waits for its client."""
+    by_activity = "SELECT id FROM sessions ORDER BY COALESCE(last_turn_at, created_at) DESC LIMIT ?"
+    newest = connection.execute(by_activity, (count,)).fetchall()
+    last = "SELECT id FROM turns WHERE session_id = ? ORDER BY turn_index DESC LIMIT 1"
+    for number, (session,) in enumerate(newest):
+        (turn,) = connection.execute(last, (session,)).fetchone()
+        status = "waiting_tool" if number % 2 else "running"
+        for change, values in (
+            ("UPDATE sessions SET active_turn_id = ? WHERE id = ?", (turn, session)),
+            (f"UPDATE turns SET status = 'running', {_OPEN} WHERE id = ?", (turn,)),
+            (f"UPDATE runs SET status = ?, {_OPEN} WHERE turn_id = ?", (status, turn)),
+            (
+                "UPDATE steps SET status = 'running', ended_at = NULL, latency_ms = NULL"
+                " WHERE id = (SELECT id FROM steps WHERE turn_id = ?"
+                " ORDER BY step_index DESC LIMIT 1)",
+                (turn,),
+            ),
+        ):
+            connection.execute(change, values)
 
 
 def _insert(connection: sqlite3.Connection, template: Template, copies: Sequence[Copy]) -> None:
@@ -105,15 +189,20 @@ def _insert(connection: sqlite3.Connection, template: Template, copies: Sequence
     connection.executemany(INSERT_PAYLOAD, [row for copy in copies for row in copy.payloads])
 
 
+_OPEN = "ended_at = NULL, ended_by = NULL, error_type = NULL, latency_ms = NULL"
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.fill", description=__doc__)
     parser.add_argument("store", type=Path, help="the file to make")
     parser.add_argument("--turns", type=int, default=100_000)
     parser.add_argument("--sessions", type=int, default=10_000)
+    parser.add_argument("--skewed", action="store_true", help="more like life, and quicker")
     chosen = parser.parse_args()
     begun = time.monotonic()
-    turns = fill(chosen.store, turns=chosen.turns, sessions=chosen.sessions)
+    mix = SKEWED if chosen.skewed else EVEN
+    turns = fill(chosen.store, turns=chosen.turns, sessions=chosen.sessions, mix=mix)
     size, took = chosen.store.stat().st_size / 1e6, time.monotonic() - begun
     print(f"{turns:,} turns in {chosen.sessions:,} sessions: {size:,.0f} MB, {took:.0f} s")
 

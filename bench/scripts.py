@@ -10,7 +10,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,11 @@ TOOLS = [
 
 @dataclass(frozen=True)
 class Script:
-    """One kind of conversation; every `fails_every`th turn asks a model that is down."""
+    """One kind of conversation.
+
+    Every `fails_every`th turn asks a model that is down; with `remembers` it sends no more than so
+    many of the last messages.
+    """
 
     name: str
     model: str
@@ -44,6 +48,7 @@ class Script:
     tools: bool = False
     fails_every: int = 0
     leaves: bool = False
+    remembers: int | None = None
 
 
 SCRIPTS = (
@@ -54,6 +59,9 @@ SCRIPTS = (
     Script("batch", "gpt-4o-mini", fails_every=4),
     Script("visitor", "gpt-4o", stream=True, leaves=True),
 )
+
+LONG = Script("archive", "gpt-4o-mini", remembers=12)
+"""One that can be held for thousands of turns: what it sends does not grow."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,13 @@ class _Talk:
     def _body(self, model: str) -> dict[str, Any]:
         options: dict[str, Any] = {"stream": True} if self.script.stream else {}
         options |= {"tools": TOOLS} if self.script.tools else {}
-        return {"model": model, **options, "temperature": 0.2, "messages": self.messages}
+        return {"model": model, **options, "temperature": 0.2, "messages": self._remembered()}
+
+    def _remembered(self) -> list[dict[str, Any]]:
+        most = self.script.remembers
+        if most is None or len(self.messages) <= most:
+            return self.messages
+        return [self.messages[0], *self.messages[1 - most :]]
 
     def _headers(self) -> dict[str, str]:
         return {
@@ -127,10 +141,12 @@ class _Talk:
         }
 
 
-def record(folder: Path, upstream: int, turns: int) -> tuple[Path, list[Recorded]]:
-    """Have every script recorded; the store, closed, and what is in it."""
+def record(
+    folder: Path, upstream: int, wanted: Sequence[tuple[Script, int]]
+) -> tuple[Path, list[Recorded]]:
+    """Have scripts of so many turns recorded; the store, closed, and what is in it."""
     with serving(folder, upstream, store=folder / "scripts.db") as server:
-        found = [_hold(server, script, turns) for script in SCRIPTS]
+        found = [_hold(server, script, turns) for script, turns in wanted]
         _wait_until_ended(server)
     return server.store, found
 

@@ -12,8 +12,9 @@ import random
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from bench import bodies
@@ -79,12 +80,24 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateRow:
+    """The values that stay; the columns that are one slot, and those with slots and texts in them.
+
+    What is around the slots has numbers as slots have: a column is then picked out and joined.
+    """
+
+    fixed: list[Any]
+    slots: list[tuple[int, int]]
+    joined: list[tuple[int, Callable[[Sequence[str]], tuple[str, ...]]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one table: the values that stay, and the columns that are put together anew."""
+    """Rows of one table."""
 
     name: str
     columns: tuple[str, ...]
-    rows: list[tuple[list[Any], list[tuple[int, tuple[Piece, ...]]]]]
+    rows: list[TemplateRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +122,39 @@ class Template:
             self._id(row["id"]) for name in TABLES if name != "events" for row in found[name]
         ]
         self._bodies = self._find_bodies(store, found)
-        self.tables = [self._table(name, found[name]) for name in TABLES]
+        self._hashes: dict[int, str] = {}
+        made = [[self._columns(row) for row in found[name]] for name in TABLES]
+        # All slots are known by now: the texts around them are numbered from there on.
+        self._around: dict[str, int] = {}
+        self.tables = [
+            Table(name, tuple(found[name][0]), [self._row(*row) for row in rows])
+            for name, rows in zip(TABLES, made, strict=True)
+        ]
 
-    def make(self, begun: datetime.datetime, shelf: Shelf) -> Copy:
-        """Another conversation like this one, of that time."""
+    def make(self, begun: datetime.datetime, shelf: Shelf, *, anew: bool = True) -> Copy:
+        """Another conversation like this one, of that time.
+
+        Its bodies are its own (`anew`), or those of the last copy that has its own.
+        """
         values = self._values(begun)
         stored: list[PayloadRow] = []
-        for body in self._bodies:
-            content = _render(body.pieces, values).encode()
-            kept = shelf.request(content) if body.is_request else shelf.whole(content)
-            values[body.slot] = kept.hash
-            stored += kept.rows
+        if anew or not self._hashes:
+            for body in self._bodies:
+                content = _render(body.pieces, values).encode()
+                kept = shelf.request(content) if body.is_request else shelf.whole(content)
+                values[body.slot] = self._hashes[body.slot] = kept.hash
+                stored += kept.rows
+        for slot, hash in self._hashes.items():
+            values[slot] = hash
         return Copy([_rows(table, values) for table in self.tables], stored)
 
+    @property
+    def lasts(self) -> datetime.timedelta:
+        """From the beginning of a copy to the beginning of its last turn."""
+        return (self.turns - 1) * TURN_GAP
+
     def _values(self, begun: datetime.datetime) -> list[str]:
-        values = [""] * len(self._slots)
+        values = [""] * len(self._slots) + list(self._around)
         for slot, moment, separator in self._times:
             values[slot] = moment.at(begun).isoformat(separator, "microseconds")
         for slot in self._serials:
@@ -190,28 +221,42 @@ class Template:
             for key in keys
         ]
 
-    def _table(self, name: str, rows: list[Row]) -> Table:
-        columns = tuple(rows[0])
-        taken = []
-        for row in rows:
-            made = [
-                (place, self._pieces(value))
-                for place, value in enumerate(row.values())
-                if isinstance(value, str)
-            ]
-            changing = [
-                (p, pieces) for p, pieces in made if any(isinstance(x, int) for x in pieces)
-            ]
-            taken.append((list(row.values()), changing))
-        return Table(name, columns, taken)
+    def _columns(self, row: Row) -> tuple[list[Any], dict[int, tuple[Piece, ...]]]:
+        """A row's values, and the pieces of those that change by their place."""
+        made = {
+            place: self._pieces(value)
+            for place, value in enumerate(row.values())
+            if isinstance(value, str)
+        }
+        changing = {
+            p: pieces for p, pieces in made.items() if any(isinstance(x, int) for x in pieces)
+        }
+        return list(row.values()), changing
+
+    def _row(self, fixed: list[Any], changing: dict[int, tuple[Piece, ...]]) -> TemplateRow:
+        row = TemplateRow(fixed, [], [])
+        for place, pieces in changing.items():
+            numbers = [self._number(piece) for piece in pieces]
+            if len(numbers) == 1:
+                row.slots.append((place, numbers[0]))
+            else:
+                row.joined.append((place, itemgetter(*numbers)))
+        return row
+
+    def _number(self, piece: Piece) -> int:
+        if isinstance(piece, int):
+            return piece
+        return self._around.setdefault(piece, len(self._slots) + len(self._around))
 
 
 def _rows(table: Table, values: list[str]) -> list[list[Any]]:
     rows = []
-    for fixed, changing in table.rows:
-        row = fixed.copy()
-        for place, pieces in changing:
-            row[place] = _render(pieces, values)
+    for template in table.rows:
+        row = template.fixed.copy()
+        for place, slot in template.slots:
+            row[place] = values[slot]
+        for place, pick in template.joined:
+            row[place] = "".join(pick(values))
         rows.append(row)
     return rows
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from xgw import clock
 from xgw.events import TYPES
-from xgw.queries import sessions, turns
+from xgw.queries import overview, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page
 from xgw.store import payloads
@@ -265,3 +266,67 @@ def test_a_store_that_is_there_is_left_alone(filled: Store) -> None:
     assert done.returncode == 1
     assert "is there already" in done.stderr
     assert filled.size_bytes() == before
+
+
+# -- a skewed store, and reading it ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("skewed") / "xgw.db"
+    done = run("bench.fill", str(path), "--turns", "240", "--sessions", "80", "--skewed")
+    assert done.returncode == 0, done.stderr
+    store = Store(path)
+    yield store
+    store.close()
+
+
+def test_in_a_skewed_store_most_sessions_are_short_and_some_very_long(skewed: Store) -> None:
+    counts = sorted(row[0] for row in skewed.sql("SELECT turn_count FROM sessions"))
+    assert len(counts) == 80
+    assert counts[40] <= 2
+    assert counts[-1] == 400
+    assert skewed.sql("SELECT count(*) FROM turns WHERE session_id IS NULL") == [(80,)]
+    (total,) = skewed.sql("SELECT count(*) FROM turns")[0]
+    assert total == sum(counts) + 80
+    for session, turn_count, message_count in skewed.sql(
+        "SELECT id, turn_count, message_count FROM sessions"
+    ):
+        for table, count in (("turns", turn_count), ("messages", message_count)):
+            rows = skewed.sql(f"SELECT count(*) FROM {table} WHERE session_id = ?", (session,))
+            assert rows == [(count,)]
+
+
+def test_in_a_skewed_store_some_turns_are_under_way(skewed: Store) -> None:
+    found = overview.strip(skewed, None, clock.now())
+    assert (found.running, found.waiting) == (20, 20)
+    newest = sessions.list_sessions(skewed, Filters(), Page(limit=40)).rows
+    seen = overview.of_sessions(skewed, newest)
+    assert {view.state for view in seen.values()} == {"running", "waiting"}
+    assert all(view.now is not None for view in seen.values())
+
+
+def test_in_a_skewed_store_every_body_is_there(skewed: Store) -> None:
+    for column, table in (("input_payload", "steps"), ("output_payload", "steps")):
+        for (key,) in skewed.sql(f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT NULL"):
+            assert payloads.load(skewed, key)
+    begun = [row[0] for row in skewed.sql("SELECT max(started_at) FROM turns")]
+    assert begun[0] <= clock.to_db(clock.now())
+
+
+def test_reading_is_measured_by_function(skewed: Store) -> None:
+    done = run("bench.reading", str(skewed.path), "--times", "2")
+    assert done.returncode == 0, done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert head.split() == ["p50", "ms", "p95", "ms", "CPU", "ms", "statements"]
+    assert len(lines) >= 14
+    statements = {line[:40].strip(): int(line.split()[-1]) for line in lines}
+    assert statements["overview.of_sessions, 50 newest"] == 1
+    assert statements["history.read, 20 turns of the longest"] == 3
+    assert statements["step_closeup.find"] == 3
+
+
+def test_reading_needs_a_store(tmp_path: Path) -> None:
+    done = run("bench.reading", str(tmp_path / "none.db"))
+    assert done.returncode == 1
+    assert "there is no store" in done.stderr

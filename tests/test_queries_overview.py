@@ -12,11 +12,10 @@ import pytest
 from filled_store import FilledStore, at, selects, tell
 from xgw import ids
 from xgw.events import Envelope
-from xgw.queries import overview, sessions, turns
+from xgw.queries import overview, sessions, standing, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, Strip, TurnOverview
 from xgw.queries.pages import Page
-from xgw.queries.quiet import STALLED_AFTER
 from xgw.store.transaction import Transaction
 
 ALL = Filters()
@@ -134,7 +133,7 @@ def test_a_session_is_called_by_its_title_else_by_its_first_input(filled: Filled
     found = {id: of_session(filled, id).title for id in (titled, asked, silent)}
     assert found[titled] == "Mine"
     assert found[asked].startswith("Where? word")
-    assert len(found[asked]) == overview.TITLE_CHARACTERS
+    assert len(found[asked]) == standing.TITLE_CHARACTERS
     assert found[silent] == ""
 
 
@@ -286,7 +285,7 @@ def test_a_turn_of_which_nothing_came_for_a_while_is_stalled(filled: FilledStore
         happened(filled, turn, 590)
     happened(filled, told, 599.9)
     assert overview.strip(filled.store, None, NOW) == Strip(running=4, stalled=1)
-    later = NOW + STALLED_AFTER
+    later = NOW + quiet.STALLED_AFTER
     assert overview.strip(filled.store, None, later) == Strip(running=4, stalled=4)
 
 

@@ -208,7 +208,7 @@ class LiveSteps:
             return [frame for step in steps for frame in step.whole() if wants(frame)]
 
     def texts(self, step_id: str) -> dict[Key, str]:
-        """What of each part of one step has arrived, told or not; {} if it is not under way here."""
+        """What has arrived of each part of one step; {} if it is not under way here."""
         step = self._steps.get(step_id)
         return step.texts() if step is not None else {}
 
