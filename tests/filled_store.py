@@ -167,7 +167,7 @@ class FilledStore:
         """Store an event; nobody is told of it."""
         transaction = Transaction(self._connection)
         tell(transaction, envelope)
-        seq = transaction.write_events()[-1].seq
+        seq = transaction.write()[-1].seq
         assert seq is not None
         return seq
 

@@ -393,9 +393,10 @@ def test_rows_written_many_at_once(filled: FilledStore) -> None:
         }
         for index in range(300)
     ]
-    transaction.insert_many("messages", rows)
-    transaction.insert_many("messages", [])
+    for row in rows:
+        transaction.hold("messages", row)
     transaction.insert_payloads([])
+    transaction.write()
     connection.close()
     query = models.Message.select().order_by(models.Message.message_index)
     assert [row["parts"] for row in filled.store.fetch(query)] == [[n] for n in range(300)]

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from xgw.recording import totals
+from xgw.recording import sessions, totals
 from xgw.recording.facts import AttemptEnd, AttemptFacts, Retry, Scope
 from xgw.recording.moves import apply, emit, error_payload, step_head
 from xgw.store.transaction import Transaction
 
 
-def start_attempt(
-    tx: Transaction, scope: Scope, attempt: AttemptFacts, *, first: bool = False
-) -> None:
-    """One try at a provider: its step, its request log, `step.started`. `first` of its run."""
+def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
+    """One try at a provider: its step, its request log, `step.started`."""
     at, request = attempt.started_at, attempt.request
-    tx.insert(
+    tx.hold(
         "steps",
         {
-            **step_head(tx, scope, attempt.step_id, "llm_call", at, first=first),
+            **step_head(tx, scope, attempt.step_id, "llm_call", at),
             "name": attempt.model,
             "attempt": attempt.attempt,
             "attempt_reason": attempt.reason,
@@ -57,7 +55,7 @@ def start_attempt(
 
 def _log_request(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
     request = attempt.request
-    tx.insert(
+    tx.hold(
         "request_logs",
         {
             "id": request.id,
@@ -81,11 +79,9 @@ def _log_request(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
             "started_at": attempt.started_at,
         },
     )
-    if scope.session_id is not None:
-        tx.execute(
-            "UPDATE sessions SET request_count = request_count + 1 WHERE id = ?",
-            (scope.session_id,),
-        )
+    session = sessions.row_of(tx, scope)
+    if session is not None:
+        session.add({"request_count": 1})
 
 
 def report_failure(
@@ -144,8 +140,9 @@ def end_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts, end: Attem
 
 
 def _close_request(tx: Transaction, attempt: AttemptFacts, end: AttemptEnd) -> None:
-    tx.update(
+    tx.change(
         "request_logs",
+        attempt.request.id,
         {
             "status_code": end.wire_status,
             "response_headers": end.response_headers,
@@ -165,7 +162,6 @@ def _close_request(tx: Transaction, attempt: AttemptFacts, end: AttemptEnd) -> N
             "latency_ms": end.latency_ms,
             "ttft_ms": end.ttft_ms,
         },
-        {"id": attempt.request.id},
     )
 
 

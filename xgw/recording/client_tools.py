@@ -34,7 +34,7 @@ def start_tool(
     late: bool = False,
 ) -> None:
     """A client-side tool begins at the model's answer: its step and `step.started`."""
-    tx.insert(
+    tx.hold(
         "steps",
         {
             **step_head(tx, scope, tool.step_id, "tool_call", at),
@@ -48,7 +48,9 @@ def start_tool(
             },
         },
     )
-    tx.execute("UPDATE turns SET tool_calls = tool_calls + 1 WHERE id = ?", (scope.turn_id,))
+    turn = tx.row("turns", scope.turn_id)
+    if turn is not None:
+        turn.add({"tool_calls": 1})
     payload = {
         "step_type": "tool_call",
         "name": tool.name,

@@ -63,7 +63,7 @@ class Edits:
         at = clock.now()
 
         def work(tx: Transaction) -> None:
-            tx.write_events()  # those of the same transaction go too
+            tx.write()  # those of the same transaction go too
             for statement in DELETIONS:
                 tx.execute(statement, (session_id,))
             count_deletion(tx)

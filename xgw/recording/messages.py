@@ -21,18 +21,13 @@ def add_messages(
     messages: Sequence[MessageFacts],
     at: datetime.datetime,
     step_id: str | None = None,
-    *,
-    first: bool = False,
 ) -> None:
-    """Items of the history, in order: `message.added` each. `first`: the turn has none yet."""
+    """Items of the history, in order: `message.added` each."""
     if not messages:
         return
-    index = _first_index(tx, scope, len(messages), first=first)
-    tx.insert_many(
-        "messages",
-        [_row(tx, scope, m, index + n, at, step_id) for n, m in enumerate(messages)],
-    )
-    for message in messages:
+    index = _first_index(tx, scope, len(messages))
+    for number, message in enumerate(messages, index):
+        tx.hold("messages", _row(tx, scope, message, number, at, step_id))
         payload = {
             "message_id": message.id,
             "kind": message.kind,
@@ -44,12 +39,12 @@ def add_messages(
         emit(tx, scope, "message.added", at, payload, step_id)
 
 
-def _first_index(tx: Transaction, scope: Scope, count: int, *, first: bool) -> int:
+def _first_index(tx: Transaction, scope: Scope, count: int) -> int:
     """In its session; in its turn without one."""
     if scope.session_id is not None:
-        return sessions.next_message_index(tx, scope.session_id, count)
-    if first:
-        return 0
+        return sessions.next_message_index(tx, scope, count)
+    if tx.is_new("turns", scope.turn_id):
+        return tx.number("messages", scope.turn_id, count)
     row = tx.one(
         "SELECT coalesce(max(message_index) + 1, 0) FROM messages WHERE turn_id = ?",
         (scope.turn_id,),

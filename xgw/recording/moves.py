@@ -15,8 +15,6 @@ from xgw.store.transaction import Transaction
 
 TABLE: dict[Noun, str] = {"turn": "turns", "run": "runs", "step": "steps"}
 
-_statements: dict[tuple[Any, ...], str] = {}
-
 
 def emit(
     tx: Transaction,
@@ -53,17 +51,9 @@ def apply(
     Raises IllegalMove for a move that the tables lack.
     """
     table = TABLE[noun]
-    olds = legal_before(noun, new, reopen)
-    key = (table, tuple(changes), olds)
-    statement = _statements.get(key)
-    if statement is None:
-        sets = ", ".join(f"{name} = ?" for name in ("status", *changes))
-        legal = ", ".join(f"'{old}'" for old in olds)
-        statement = f"UPDATE {table} SET {sets} WHERE id = ? AND status IN ({legal})"
-        _statements[key] = statement
-    if not tx.execute(statement, (new, *changes.values(), row_id)).rowcount:
-        row = tx.one(f"SELECT status FROM {table} WHERE id = ?", (row_id,))
-        raise IllegalMove(noun, row_id, row[0] if row else None, new)
+    if not tx.move(table, row_id, legal_before(noun, new, reopen), {"status": new, **changes}):
+        row = tx.row(table, row_id)
+        raise IllegalMove(noun, row_id, row.get("status") if row else None, new)
 
 
 def step_head(
@@ -72,24 +62,27 @@ def step_head(
     step_id: str,
     step_type: str,
     at: datetime.datetime,
-    *,
-    first: bool = False,
 ) -> dict[str, Any]:
-    """The columns that every step begins with; `first` in its run."""
-    next_index = "SELECT coalesce(max(step_index) + 1, 0) FROM steps WHERE run_id = ?"
-    row = None if first else tx.one(next_index, (scope.run_id,))
+    """The columns that every step begins with."""
     return {
         "id": step_id,
         "run_id": scope.run_id,
         "turn_id": scope.turn_id,
         "session_id": scope.session_id,
-        "step_index": row[0] if row else 0,
+        "step_index": _next_index(tx, scope.run_id),
         "step_type": step_type,
         "status": "running",
         "trace_id": scope.trace_id,
         "observation_id": ids.observation_id_of(step_id),
         "started_at": at,
     }
+
+
+def _next_index(tx: Transaction, run_id: str) -> int:
+    if tx.is_new("runs", run_id):
+        return tx.number("steps", run_id)
+    row = tx.one("SELECT coalesce(max(step_index) + 1, 0) FROM steps WHERE run_id = ?", (run_id,))
+    return row[0] if row else 0
 
 
 def error_payload(error_type: str | None, message: str | None) -> dict[str, Any] | None:

@@ -181,14 +181,13 @@ class Recorder:
             turns.continue_run(tx, scope, opening.resumed, self.owner, at)
         for arrived in opening.results:
             _arrive(tx, scope, arrived)
-        is_new = opening.turn is not None
-        messages.add_messages(tx, scope, opening.messages, at, first=is_new)
+        messages.add_messages(tx, scope, opening.messages, at)
         if opening.results:
             call_ids = [arrived.end.tool_call_id for arrived in opening.results]
             size = opening.context_tokens, opening.context_window
             client_tools.send_results(tx, scope, call_ids, size, at)
         if opening.attempt is not None:
-            attempts.start_attempt(tx, scope, opening.attempt, first=is_new)
+            attempts.start_attempt(tx, scope, opening.attempt)
 
     def fail_attempt(
         self,
@@ -289,9 +288,9 @@ class Recorder:
 
         def work(tx: Transaction) -> None:
             for scope, step_id, text in changed:
-                where = {"id": step_id, "status": "running"}
-                if tx.update("steps", {"partial_output": _storable(text)}, where):
-                    tx.update("runs", {"heartbeat_at": at}, {"id": scope.run_id})
+                so_far, running = {"partial_output": _storable(text)}, {"status": "running"}
+                if tx.change("steps", step_id, so_far, running):
+                    tx.change("runs", scope.run_id, {"heartbeat_at": at})
 
         self.writer.submit(work, size=sum(len(text) for _, _, text in changed))
 

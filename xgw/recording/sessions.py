@@ -11,7 +11,11 @@ from typing import Any
 import orjson
 
 from xgw.recording.facts import Scope, SessionFacts
+from xgw.store.held import HeldRow
 from xgw.store.transaction import Transaction
+
+# The plus sign keeps SQLite from going through all turns of the session for the few that run.
+OPEN_TURNS = "SELECT id, turn_index FROM turns WHERE +session_id = ? AND status = 'running'"
 
 
 def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) -> None:
@@ -31,10 +35,13 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
         "source": session.source,
         "metadata": session.metadata,
         "budget": session.budget,
+        "turn_count": 0,
+        "message_count": 0,
+        "request_count": 0,
         "created_at": at,
         "updated_at": at,
     }
-    tx.insert("sessions", row)
+    tx.hold("sessions", row)
     payload = {
         "session_key": session.session_key,
         "kind": session.kind,
@@ -58,15 +65,14 @@ def wake_session(
     at: datetime.datetime,
 ) -> None:
     """Traffic makes a closed session active again; a task or user it names is taken over."""
-    row = tx.one("SELECT status, task_id, end_user_id FROM sessions WHERE id = ?", (session_id,))
+    row = tx.row("sessions", session_id)
     if row is None:
         return
-    now = {"status": row[0], "task_id": row[1], "end_user_id": row[2]}
-    wanted = {**changes, **({"status": "active"} if row[0] == "closed" else {})}
-    changed = {k: v for k, v in wanted.items() if v is not None and now.get(k) != v}
+    wanted = {**changes, **({"status": "active"} if row.get("status") == "closed" else {})}
+    changed = {k: v for k, v in wanted.items() if v is not None and row.get(k) != v}
     if not changed:
         return
-    tx.update("sessions", {**changed, "updated_at": at}, {"id": session_id})
+    row.set({**changed, "updated_at": at})
     tx.emit("session.updated", at, project_id, changed, session_id=session_id)
 
 
@@ -80,62 +86,77 @@ def change_session(
     """Columns that someone wants changed; `session.updated` has those that were different."""
     if not changes:
         return
-    row = tx.one(f"SELECT {', '.join(changes)} FROM sessions WHERE id = ?", (session_id,))
+    row = tx.row("sessions", session_id)
     if row is None:
         return
-    before = dict(zip(changes, row, strict=True))
-    changed = {name: new for name, new in changes.items() if _differs(before[name], new)}
+    changed = {name: new for name, new in changes.items() if _differs(row.get(name), new)}
     if not changed:
         return
-    tx.update("sessions", {**changed, "updated_at": at}, {"id": session_id})
+    row.set({**changed, "updated_at": at})
     tx.emit("session.updated", at, project_id, changed, session_id=session_id)
 
 
-def _differs(stored: Any, new: Any) -> bool:
-    """Whether a column holds something else; JSON values are kept as text."""
-    if isinstance(new, dict):
-        return stored is None or orjson.loads(stored) != new
-    return bool(stored != new)
+def _differs(held: Any, new: Any) -> bool:
+    """Whether a column holds something else; JSON that was read is text."""
+    if isinstance(new, dict) and isinstance(held, str):
+        return bool(orjson.loads(held) != new)
+    return bool(held != new)
+
+
+def row_of(tx: Transaction, scope: Scope) -> HeldRow | None:
+    """The row of the scope's session; None without one, or if it was deleted."""
+    return None if scope.session_id is None else tx.row("sessions", scope.session_id)
 
 
 def enter(tx: Transaction, scope: Scope, at: datetime.datetime) -> int:
     """A turn begins in its session, if it has one; returns the turn's index there."""
-    if scope.session_id is None:
+    row = row_of(tx, scope)
+    if row is None:
         return 0
-    row = tx.one(
-        "UPDATE sessions SET turn_count = turn_count + 1, last_turn_at = ?, updated_at = ?, "
-        "active_turn_id = ? WHERE id = ? RETURNING turn_count",
-        (at, at, scope.turn_id, scope.session_id),
-    )
-    return int(row[0]) - 1 if row else 0
+    index: int = row.get("turn_count")
+    row.add({"turn_count": 1})
+    row.set({"active_turn_id": scope.turn_id, "last_turn_at": at, "updated_at": at})
+    return index
 
 
 def resume(tx: Transaction, scope: Scope, at: datetime.datetime) -> None:
     """A turn goes on: it is the active one again."""
-    if scope.session_id is not None:
-        changes = {"active_turn_id": scope.turn_id, "last_turn_at": at, "updated_at": at}
-        tx.update("sessions", changes, {"id": scope.session_id})
+    row = row_of(tx, scope)
+    if row is not None:
+        row.set({"active_turn_id": scope.turn_id, "last_turn_at": at, "updated_at": at})
 
 
 def leave(tx: Transaction, scope: Scope, at: datetime.datetime) -> int | None:
     """A turn ended: the last started open one is active now. Returns the session's tokens."""
-    if scope.session_id is None:
+    row = row_of(tx, scope)
+    if row is None:
         return None
-    row = tx.one(
-        "UPDATE sessions SET updated_at = ?, active_turn_id = CASE WHEN active_turn_id = ? THEN "
-        "(SELECT id FROM turns WHERE session_id = ? AND status = 'running' "
-        "ORDER BY turn_index DESC LIMIT 1) ELSE active_turn_id END "
-        "WHERE id = ? RETURNING total_tokens",
-        (at, scope.turn_id, scope.session_id, scope.session_id),
-    )
-    return row[0] if row else None
+    row.set({"updated_at": at})
+    if row.get("active_turn_id") == scope.turn_id:
+        row.set({"active_turn_id": _last_open(tx, row.get("id"))})
+    tokens: int | None = row.get("total_tokens")
+    return tokens
 
 
-def next_message_index(tx: Transaction, session_id: str, count: int) -> int:
+def _last_open(tx: Transaction, session_id: str) -> str | None:
+    """The running turn of a session that began last."""
+    turns = {row.get("id"): row for row in tx.held("turns") if row.get("session_id") == session_id}
+    running = {
+        turn_id: row.get("turn_index")
+        for turn_id, row in turns.items()
+        if row.get("status") == "running"
+    }
+    for turn_id, index in tx.stored(OPEN_TURNS, (session_id,)):
+        if turn_id not in turns:
+            running[turn_id] = index
+    return max(running, key=lambda turn_id: running[turn_id], default=None)
+
+
+def next_message_index(tx: Transaction, scope: Scope, count: int) -> int:
     """The first of `count` message indexes, taken in this transaction."""
-    row = tx.one(
-        "UPDATE sessions SET message_count = message_count + ? WHERE id = ? "
-        "RETURNING message_count",
-        (count, session_id),
-    )
-    return int(row[0]) - count if row else 0
+    row = row_of(tx, scope)
+    if row is None:
+        return 0
+    index: int = row.get("message_count")
+    row.add({"message_count": count})
+    return index

@@ -1,63 +1,77 @@
-"""Totals of turns and sessions: they only ever change as `x = x + ?`, once at each step's end."""
+"""Totals of turns and sessions: added to once at each step's end, in its transaction."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from xgw.recording import sessions
 from xgw.recording.facts import AttemptEnd, AttemptFacts, Scope
+from xgw.store.held import HeldRow
 from xgw.store.transaction import Transaction
 
 COUNTERS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "total_tokens")
 
-# A sum is estimated if any part of it is, and partial if some part is unknown. The look at earlier
-# answers is only taken while nothing is known yet.
-SOURCE = (
-    "usage_source = CASE "
-    "WHEN usage_source IS NULL THEN CASE WHEN :source IS NOT NULL AND :source <> 'estimated' "
-    "AND EXISTS (SELECT 1 FROM steps WHERE {column} = :id AND step_type = 'llm_call' "
-    "AND usage_source IS NULL AND (status = 'success' OR (status <> 'running' "
-    "AND coalesce(output_payload, partial_output) IS NOT NULL))) THEN 'partial' ELSE :source END "
-    "WHEN 'estimated' IN (usage_source, :source) THEN 'estimated' "
-    "WHEN usage_source = :source THEN usage_source ELSE 'partial' END"
-)
-SUM = "{name} = CASE WHEN :{name} IS NULL THEN {name} ELSE coalesce({name}, 0) + :{name} END"
-SUMS = ", ".join(SUM.format(name=name) for name in (*COUNTERS, "cost_usd"))
-
-ADD_TO_TURN = (
-    "UPDATE turns SET attempts = attempts + 1, llm_calls = llm_calls + :first{more} WHERE id = :id"
-)
-ADD_TO_SESSION = (
-    "UPDATE sessions SET model = :model, provider_name = :provider_name, "
-    "context_tokens = coalesce(:context, context_tokens){more} WHERE id = :id"
+UNKNOWN = (
+    "SELECT 1 FROM steps WHERE {column} = ? AND step_type = 'llm_call' AND usage_source IS NULL "
+    "AND (status = 'success' OR (status <> 'running' "
+    "AND coalesce(output_payload, partial_output) IS NOT NULL)) LIMIT 1"
 )
 
 
 def add_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts, end: AttemptEnd) -> None:
     """Add one attempt, a failed one too, to its turn and session."""
-    usage = end.usage
-    values: dict[str, Any] = {name: getattr(usage, name) for name in COUNTERS}
-    values |= {"cost_usd": end.cost_usd, "source": usage.source, "id": scope.turn_id}
-    values["first"] = 1 if attempt.attempt == 1 else 0
-    tx.execute_named(_statement(ADD_TO_TURN, "turn_id", end), values)
-    if scope.session_id is None:
+    turn, session = tx.row("turns", scope.turn_id), sessions.row_of(tx, scope)
+    if turn is not None:
+        alone = turn.get("attempts") == 0
+        turn.add({"attempts": 1, "llm_calls": 1 if attempt.attempt == 1 else 0})
+        _add_usage(tx, turn, end, column="turn_id", alone=alone)
+    if session is not None:
+        model, provider = end.model or attempt.model, attempt.provider_name
+        session.set({"model": model, "provider_name": provider, **_context_after(end)})
+        alone = session.is_new and session.get("request_count") == 1
+        _add_usage(tx, session, end, column="session_id", alone=alone)
+
+
+def _add_usage(tx: Transaction, row: HeldRow, end: AttemptEnd, *, column: str, alone: bool) -> None:
+    """An attempt that got no answer at all changes no sum; `alone` is one with none before it."""
+    if not end.answered:
         return
-    values |= {
-        "id": scope.session_id,
-        "model": end.model or attempt.model,
-        "provider_name": attempt.provider_name,
-        "context": _context_after(end),
-    }
-    tx.execute_named(_statement(ADD_TO_SESSION, "session_id", end), values)
+    source, known = end.usage.source, row.get("usage_source")
+    if known is None:
+        # The look at earlier answers is only taken while nothing is known yet.
+        counted = source is not None and source != "estimated"
+        partial = counted and not alone and _any_unknown(tx, column, row.get("id"))
+        row.set({"usage_source": "partial" if partial else source})
+    else:
+        row.set({"usage_source": _joined(known, source)})
+    amounts: dict[str, Any] = {name: getattr(end.usage, name) for name in COUNTERS}
+    row.add({**amounts, "cost_usd": end.cost_usd})
 
 
-def _statement(template: str, column: str, end: AttemptEnd) -> str:
-    """An attempt that got no answer at all changes no sum."""
-    more = f", {SUMS}, {SOURCE.format(column=column)}" if end.answered else ""
-    return template.format(more=more)
+def _joined(known: str, source: str | None) -> str:
+    """A sum is estimated if any part of it is, and partial if some part is unknown."""
+    if "estimated" in (known, source):
+        return "estimated"
+    return known if known == source else "partial"
 
 
-def _context_after(end: AttemptEnd) -> int | None:
+def _any_unknown(tx: Transaction, column: str, owner: str) -> bool:
+    """Whether an answer was recorded whose usage nobody knows."""
+    if tx.stored(UNKNOWN.format(column=column), (owner,)):
+        return True
+    return any(_is_unknown(step) for step in tx.held("steps") if step.get(column) == owner)
+
+
+def _is_unknown(step: HeldRow) -> bool:
+    if step.get("step_type") != "llm_call" or step.get("usage_source") is not None:
+        return False
+    status = step.get("status")
+    answered = step.get("output_payload") is not None or step.get("partial_output") is not None
+    return status == "success" or (status != "running" and answered)
+
+
+def _context_after(end: AttemptEnd) -> dict[str, int]:
     """What the conversation holds after this call: what was sent and what was answered."""
     if end.usage.input_tokens is None or not end.answered:
-        return None
-    return end.usage.input_tokens + (end.usage.output_tokens or 0)
+        return {}
+    return {"context_tokens": end.usage.input_tokens + (end.usage.output_tokens or 0)}

@@ -40,7 +40,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
         parent_id = _find_parent(tx, scope, turn.parent)
         if parent_id is None:
             metadata = {**(metadata or {}), "parent_turn_id": turn.parent}
-    tx.insert(
+    tx.hold(
         "turns",
         {
             "id": scope.turn_id,
@@ -57,6 +57,9 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
             "status": "running",
             "trace_id": scope.trace_id,
             "started_at": at,
+            "llm_calls": 0,
+            "tool_calls": 0,
+            "attempts": 0,
             "config_snapshot": turn.config_snapshot,
             "metadata": metadata,
             "created_at": at,
@@ -65,7 +68,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
     )
     head = _head(scope, index, turn.user_input, clock.to_rfc3339(at))
     emit(tx, scope, "turn.started", at, head)
-    tx.insert(
+    tx.hold(
         "runs",
         {
             "id": scope.run_id,
@@ -128,15 +131,15 @@ def wait_for_tools(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     at = end.ended_at
     apply(tx, "run", scope.run_id, "waiting_tool", {"busy_ms": end.busy_ms, "heartbeat_at": at})
     changes = {"busy_ms": end.busy_ms, "updated_at": at, **_columns(tx, _finals(end))}
-    tx.update("turns", changes, {"id": scope.turn_id})
+    tx.change("turns", scope.turn_id, changes)
     emit(tx, scope, "run.updated", at, _run_payload("first", "waiting_tool", "tool_calls"))
 
 
 def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     """A turn and its run end: `run.completed`, `turn.completed` with the turn's totals."""
     status, at = STATUS_OF_CAUSE[end.ended_by], end.ended_at
-    so_far = tx.one(f"SELECT {', '.join(READ_AT_END)} FROM turns WHERE id = ?", (scope.turn_id,))
-    known = dict(zip(READ_AT_END, so_far, strict=True)) if so_far else {}
+    so_far = tx.row("turns", scope.turn_id)
+    known = {name: so_far.get(name) for name in READ_AT_END} if so_far else {}
     for name in ("user_input", "final_output"):
         known[name] = tx.text_in(known.get(name))
     latency = _elapsed_ms(known.get("started_at"), at)
@@ -188,11 +191,10 @@ def _run_payload(kind: str, status: str, reason: str | None = None) -> dict[str,
 
 
 def _turn_head(tx: Transaction, scope: Scope) -> dict[str, Any]:
-    row = tx.one(
-        "SELECT turn_index, user_input, started_at FROM turns WHERE id = ?", (scope.turn_id,)
-    )
+    row = tx.row("turns", scope.turn_id)
     assert row is not None
-    return _head(scope, row[0], tx.text_in(row[1]), _rfc3339(row[2]))
+    user_input = tx.text_in(row.get("user_input"))
+    return _head(scope, row.get("turn_index"), user_input, _rfc3339(row.get("started_at")))
 
 
 def _head(

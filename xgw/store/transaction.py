@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from xgw import clock
 from xgw.events import TEXTS, Envelope, cut_texts
+from xgw.store.held import HeldRow, HeldRows
 from xgw.store.pins import Kept
 from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long, key_named, opened, put
 from xgw.store.templates import take_out_texts
 
 Row = Mapping[str, Any]
+NOTHING: Row = {}
 
 PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
 EVENT_COLUMNS = (
@@ -62,28 +65,108 @@ class _Event(NamedTuple):
 class Transaction:
     """One open write transaction. Times and JSON values may be given as Python has them.
 
-    `after_commit` holds functions that the writer calls once the commit has succeeded.
+    Rows that are made by `hold` and those found by `row` stay in memory until `write`, or until a
+    statement that might need them. `after_commit` holds functions that the writer calls once the
+    commit has succeeded.
     """
 
     def __init__(self, connection: sqlite3.Connection, kept: Kept | None = None) -> None:
         self._connection = connection
         self._kept = kept or Kept()
         self._there: set[str] = set()
+        self._held = HeldRows()
         self._events: list[_Event] = []
         self._written: list[Envelope] = []
         self.after_commit: list[Callable[[], None]] = []
 
+    # -- rows by their id ----------------------------------------------------------------------
+
+    def hold(self, table: str, row: dict[str, Any]) -> None:
+        """One new row, written at the end along with others. It is the transaction's from now on.
+
+        What the file has against it is only known then.
+        """
+        self._held.make(table, row)
+
+    def is_new(self, table: str, row_id: str | None) -> bool:
+        """Whether the row was made here and is held: nothing in the file belongs to it."""
+        row = self._held.find(table, row_id)
+        return row is not None and row.is_new
+
+    def number(self, table: str, owner: str, count: int = 1) -> int:
+        """The first of `count` indexes of rows that belong to one that `is_new`."""
+        return self._held.number(table, owner, count)
+
+    def row(self, table: str, row_id: str) -> HeldRow | None:
+        """A row to read and to change, held from now on; None if there is none.
+
+        To be used before the next statement: that writes it and lets go of it.
+        """
+        held = self._held.find(table, row_id)
+        if held is not None:
+            return held
+        statement = f"SELECT * FROM {table} WHERE id = ?"
+        cursor = self._connection.execute(statement, (row_id,))
+        values = cursor.fetchone()
+        if values is None:
+            return None
+        names = [column[0] for column in cursor.description]
+        return self._held.keep(table, dict(zip(names, values, strict=True)))
+
+    def held(self, table: str) -> Iterator[HeldRow]:
+        """The rows of a table that are held."""
+        return self._held.all(table)
+
+    def stored(self, statement: str, params: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """What the file has, whatever is held."""
+        return self._connection.execute(statement, tuple(params)).fetchall()
+
+    def change(self, table: str, row_id: str, changes: Row, where: Row = NOTHING) -> bool:
+        """Change a row if its columns equal `where`; whether they did."""
+        held = self._held.find(table, row_id)
+        if held is None:
+            return bool(self._update(table, changes, {"id": row_id, **where}))
+        if not held.matches(where):
+            return False
+        held.set(changes)
+        return True
+
+    def move(self, table: str, row_id: str, olds: tuple[str, ...], changes: Row) -> bool:
+        """Change a row if its `status` is one of `olds`; whether it was."""
+        held = self._held.find(table, row_id)
+        if held is not None:
+            if held.get("status") not in olds:
+                return False
+            held.set(changes)
+            return True
+        key = (table, tuple(changes), olds)
+        statement = _statements.get(key)
+        if statement is None:
+            sets = ", ".join(f"{name} = ?" for name in changes)
+            marks = ", ".join("?" * len(olds))
+            statement = f"UPDATE {table} SET {sets} WHERE id = ? AND status IN ({marks})"
+            _statements[key] = statement
+        values = (*changes.values(), row_id, *olds)
+        return bool(self._connection.execute(statement, values).rowcount)
+
+    # -- statements ----------------------------------------------------------------------------
+
     def insert(self, table: str, row: Row) -> None:
-        """One new row."""
+        """One new row, at once."""
+        self._write_rows()
         self._connection.execute(_insert("INSERT", table, tuple(row), 1), tuple(row.values()))
 
-    def insert_many(self, table: str, rows: Sequence[Row]) -> None:
-        """New rows of the same columns."""
-        if rows:
-            self._insert_all("INSERT", table, tuple(rows[0]), [tuple(row.values()) for row in rows])
+    def execute(self, statement: str, params: Iterable[Any] = ()) -> sqlite3.Cursor:
+        """Any other statement."""
+        self._write_rows()
+        return self._connection.execute(statement, tuple(params))
 
-    def update(self, table: str, changes: Row, where: Row) -> int:
-        """Change the rows whose columns equal `where`; returns how many."""
+    def one(self, statement: str, params: Iterable[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row, or None."""
+        row: tuple[Any, ...] | None = self.execute(statement, params).fetchone()
+        return row
+
+    def _update(self, table: str, changes: Row, where: Row) -> int:
         key = (table, tuple(changes), tuple(where))
         statement = _statements.get(key)
         if statement is None:
@@ -93,18 +176,19 @@ class Transaction:
         values = (*changes.values(), *where.values())
         return self._connection.execute(statement, values).rowcount
 
-    def execute(self, statement: str, params: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Any other statement."""
-        return self._connection.execute(statement, tuple(params))
+    def _write_rows(self) -> None:
+        """Write what is held; from here on the file alone tells."""
+        if not self._held:
+            return
+        for table, rows in self._held.take():
+            new = (row.values for row in rows if row.is_new)
+            for columns, alike in itertools.groupby(new, tuple):
+                self._insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
+            for row in rows:
+                if row.changes:
+                    self._update(table, row.changes, {"id": row.values["id"]})
 
-    def execute_named(self, statement: str, params: dict[str, Any]) -> sqlite3.Cursor:
-        """Any other statement, its parameters by name."""
-        return self._connection.execute(statement, params)
-
-    def one(self, statement: str, params: Iterable[Any] = ()) -> tuple[Any, ...] | None:
-        """The first row, or None."""
-        row: tuple[Any, ...] | None = self.execute(statement, params).fetchone()
-        return row
+    # -- payloads ------------------------------------------------------------------------------
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay."""
@@ -150,8 +234,8 @@ class Transaction:
         key = key_named(column)
         if key is None:
             return column
-        row = self.one("SELECT codec, data FROM payloads WHERE hash = ?", (key,))
-        text: str | None = orjson.loads(opened(*row)) if row else None
+        rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (key,))
+        text: str | None = orjson.loads(opened(*rows[0])) if rows else None
         return text
 
     def _has(self, key: str) -> bool:
@@ -159,7 +243,7 @@ class Transaction:
             return True
         if self._kept.sweeping:
             return False
-        if self.one("SELECT 1 FROM payloads WHERE hash = ?", (key,)) is None:
+        if not self.stored("SELECT 1 FROM payloads WHERE hash = ?", (key,)):
             return False
         self._there.add(key)
         return True
@@ -174,6 +258,8 @@ class Transaction:
             values = [value for row in rows[at : at + count] for value in row]
             self._connection.execute(_insert(verb, table, columns, count), values)
             at += count
+
+    # -- events --------------------------------------------------------------------------------
 
     def emit(
         self,
@@ -193,12 +279,13 @@ class Transaction:
             _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
         )
 
-    def write_events(self) -> list[Envelope]:
-        """Write the events, in order; returns all that were written, with their `seq`.
+    def write(self) -> list[Envelope]:
+        """Write rows and events, in order; returns all events that were written, with their `seq`.
 
         That is the last thing to do, and before it only for what has to come after them in the
         store. The write lock is held, so the numbers that they get follow on one another.
         """
+        self._write_rows()
         events, self._events = self._events, []
         if not events:
             return self._written

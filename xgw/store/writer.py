@@ -169,7 +169,7 @@ class Writer:
         try:
             for ticket in batch:
                 _run_unit(ticket, transaction)
-            events = transaction.write_events()
+            events = transaction.write()
             transaction.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - the driver of units: one that fails must not take others along
             self._undo(error)
