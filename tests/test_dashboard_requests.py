@@ -339,6 +339,6 @@ def test_an_attempt_is_seen_while_it_happens_and_after_a_reload(tmp_path: Path) 
         gate.model.will(says("yes"))
         with watching(gate, open_page(gate, "/ui/requests")) as socket:
             gate.ended(gate.post(chat("Hi"), CHAT))
-            [row] = rows_of(socket.until_swap("rows-head", "p1/m"))
-            done = socket.until_swap(row.attributes["id"], "200")
+            [row] = rows_of(socket.until_swap("p1/m", "rows-head"))
+            done = socket.until_swap("200", "rows-head", row.attributes["id"])
         assert rows_of(open_page(gate, "/ui/requests"))[0].text == rows_of(done)[0].text

@@ -16,6 +16,7 @@ from xgw.queries import overview, sessions, standing, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, Strip, TurnOverview
 from xgw.queries.pages import Page
+from xgw.queries.quiet import STALLED_AFTER
 from xgw.store.transaction import Transaction
 
 ALL = Filters()
@@ -260,7 +261,7 @@ def happened(filled: FilledStore, turn: str, minutes: float) -> None:
     transaction = Transaction(writer)
     event = Envelope(None, "x", at(minutes), "default", None, turn, None, None, {})
     tell(transaction, event)
-    transaction.write_events()
+    transaction.write()
     writer.close()
 
 
@@ -285,7 +286,7 @@ def test_a_turn_of_which_nothing_came_for_a_while_is_stalled(filled: FilledStore
         happened(filled, turn, 590)
     happened(filled, told, 599.9)
     assert overview.strip(filled.store, None, NOW) == Strip(running=4, stalled=1)
-    later = NOW + quiet.STALLED_AFTER
+    later = NOW + STALLED_AFTER
     assert overview.strip(filled.store, None, later) == Strip(running=4, stalled=4)
 
 
