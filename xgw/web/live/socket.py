@@ -17,7 +17,8 @@ from xgw import clock, errors
 from xgw.queries import events
 from xgw.web.api.feed import Feed, Watch
 from xgw.web.live.messages import RELOAD, build_message
-from xgw.web.live.screen import Screen
+from xgw.web.live.notices import Notices
+from xgw.web.live.screen import Screen, Swap
 
 CSRF_COOKIE = "xgw_csrf"
 
@@ -134,17 +135,19 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
         ws.send(RELOAD)
         return NORMAL
     feed = Feed(services.store, services.hub, services.recorder.live, Watch(screen.wanted, after))
+    notices = Notices(services)
     drawn_at = 0.0
     for batches in feed.batches(IDLE_SECONDS):
         batch = [envelope for one in batches for envelope in one.envelopes]
         ws.input_buffer.clear()
+        ws.event.clear()
         if not ws.connected:
             return NORMAL
         if any(envelope.type == "stream.lagged" for envelope in batch):
             return TRY_AGAIN_LATER
+        _send(ws, screen, batch, notices.changed())
         if not batch:
             continue
-        _send(ws, screen, batch)
         # What happens meanwhile is drawn together, each part once: the mailbox holds it.
         rest = screen.pause - (clock.monotonic() - drawn_at)
         drawn_at = clock.monotonic()
@@ -158,12 +161,12 @@ def _watches_all(screen: Screen) -> bool:
     return screen.wanted.session_id is None and screen.wanted.turn_id is None
 
 
-def _send(ws: Any, screen: Screen, batch: list[Envelope]) -> None:
+def _send(ws: Any, screen: Screen, batch: list[Envelope], notices: list[Swap]) -> None:
     seq = None
     for envelope in batch:
         screen.note(envelope)
         seq = envelope.seq if envelope.seq is not None else seq
-    swaps = screen.draw()
+    swaps = [*notices, *(screen.draw() if batch else ())]
     deltas = [envelope for envelope in batch if envelope.type == "step.delta"]
     if seq is not None or swaps or deltas:
         ws.send(build_message(seq, swaps, deltas))
