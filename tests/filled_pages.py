@@ -15,6 +15,7 @@ from gateway_fixtures import Client, Reply
 from live_pages import Element, parse
 from servers import in_process
 from xgw.config import Config, Loaded, Provider
+from xgw.config.leaves import list_leaves
 from xgw.events import Envelope
 from xgw.web.app import Services, create_app
 from xgw.web.live import open_screen
@@ -96,7 +97,9 @@ def filled_pages(folder: Path, **tables: Any) -> Iterator[FilledPages]:
     """Pages for a `with` block; `tables` are those of the configuration."""
     filled = FilledStore(folder)
     given = {"providers": (Provider(name="openai", api_key="sk-provider-secret"),)} | tables
-    app = create_app(Loaded(Config(**given), {}, None), filled.store)
+    config = Config(**given)
+    sources = {leaf.key: "default" for leaf in list_leaves(config)}
+    app = create_app(Loaded(config, sources, None), filled.store)
     try:
         with in_process(app) as url:
             yield FilledPages(filled, app, url)

@@ -14,6 +14,8 @@ from playhouse.pool import PooledSqliteDatabase
 READERS = 64
 READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
 
+Params = tuple[Any, ...] | dict[str, Any]
+
 
 class Store:
     """One store: a path, a pool of read connections, and writers opened on request.
@@ -55,7 +57,9 @@ class Store:
         """The first row of a select, or None."""
         return next(iter(self.fetch(query.limit(1))), None)
 
-    def sql(self, text: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def sql(
+        self, text: str, params: tuple[Any, ...] | dict[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
         """Rows of plain SQL, values as SQLite has them."""
         with self.reading() as database:
             rows: list[tuple[Any, ...]] = database.execute_sql(text, params).fetchall()  # type: ignore[no-untyped-call]

@@ -32,6 +32,7 @@ from xgw.store.payloads import Shelf
 from xgw.store.writer import Writer
 from xgw.upkeep.sweep import Sweep
 from xgw.web.api import create_api
+from xgw.web.healthview import Measured
 from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
 from xgw.web.live import open_screen
@@ -66,6 +67,7 @@ class Services:
         self.recovery = Recovery(store, self.writer)
         self.following = Following(store, self.hub)
         self.calls = Calls(loaded.config.server.max_calls)
+        self.measured = Measured(store)
         self.watchers = Places(loaded.config.server.max_watchers, "watchers")
         self.keyring = Keyring(loaded.config, IssuedKeys(store), own_key)
         self.sessions = Sessions(store)
