@@ -35,8 +35,14 @@ INSERT_PAYLOAD = "INSERT OR IGNORE INTO payloads (hash, size, codec, data) VALUE
 BATCH = 200
 """Conversations a transaction."""
 
-FAST = ("journal_mode = off", "synchronous = off", "foreign_keys = 0", "cache_size = -400000")
-"""A store that is only half made is of no use to anybody: nothing guards it meanwhile."""
+FAST = (
+    "locking_mode = exclusive",
+    "journal_mode = off",
+    "synchronous = off",
+    "foreign_keys = 0",
+    "cache_size = -400000",
+)
+"""A store that is only half made is of no use to anybody: nothing guards it, nobody reads it."""
 
 
 UNDER_WAY = 40
