@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format bench venv
+.PHONY: help serve test lint format bench screenshots venv
 
 help:
 	@echo "make serve    run xgw here (ARGS='--port 9000' for other options)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint     the checks without the tests"
 	@echo "make format   format the code and mend what can be mended"
 	@echo "make bench    measure xgw beside direct calls"
+	@echo "make screenshots    take the documentation's pictures anew"
 
 serve: $(VENV)/.serve
 	@$(BIN)/xgw serve $(ARGS)
@@ -32,6 +33,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.serve
 	$(BIN)/python -m bench $(ARGS)
+
+screenshots: $(VENV)/.dev
+	@$(PIP) install --editable '.[pictures]'
+	PYTHONPATH=tests $(BIN)/python docs/screenshots.py $(ARGS)
 
 # A .venv that is missing, half made or whose Python is gone is made anew, and the stamps with it.
 READY := $(shell $(BIN)/python -c 'import pip' >/dev/null 2>&1 && echo yes)

@@ -1,0 +1,389 @@
+"""What happens in the pictures of the documentation: a support agent's day, played to xgw.
+
+The clients are real; hosted models are played by two scripted upstreams, `openai` and `backup`,
+beside xgw's own demo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from faults import Running
+from gateway_fixtures import Reading
+from scripted_model import (
+    DONE,
+    Answer,
+    Asked,
+    Model,
+    Piece,
+    Row,
+    call,
+    delta,
+    finish,
+    result,
+    said,
+    stream,
+    usage,
+    user,
+    whole,
+)
+from scripted_upstream import Peer
+from servers import eventually, installed
+
+CONFIG = """
+[[providers]]
+name = "openai"
+base_url = "{openai}"
+api_key = "sk-of-the-pictures-1"
+[[providers]]
+name = "backup"
+base_url = "{backup}"
+api_key = "sk-of-the-pictures-2"
+[[providers]]
+name = "demo"
+kind = "demo"
+[[routes]]
+model = "gpt-4o*"
+targets = ["openai/gpt-4o", "backup/gpt-4o"]
+retry = {{ max_attempts = 2, base_delay_ms = 300 }}
+[[routes]]
+model = "demo"
+targets = ["demo/demo"]
+retry = {{ max_attempts = 2 }}
+"""
+
+SYSTEM = (
+    "You are the support agent of a small shop for outdoor gear. Look an order up before you talk"
+    " about it, and quote the policy that you rely on."
+)
+SERVED = {"model": "gpt-4o-2024-08-06"}
+"""What the upstreams call the model that answers."""
+
+_TOOLS = {
+    "order_status": ("Where an order is and when it will arrive.", {"order": "integer"}),
+    "search_docs": ("Passages of the shop's policies.", {"query": "string"}),
+    "refund": ("Give money back for an order.", {"order": "integer", "amount": "number"}),
+}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {field: {"type": kind} for field, kind in fields.items()},
+                "required": list(fields),
+            },
+        },
+    }
+    for name, (description, fields) in _TOOLS.items()
+]
+
+
+# -- what models say -------------------------------------------------------------------------------
+
+
+def _wait(seconds: float) -> Piece:
+    return lambda: threading.Event().wait(seconds)
+
+
+def _slowly(*pieces: Row, first: float, pause: float) -> Iterator[Piece]:
+    """Events of the model that answers; `first` is the time to the first of them."""
+    for number, piece in enumerate(pieces):
+        yield _wait(pause if number else first)
+        yield piece | SERVED
+
+
+def _texts(text: str) -> list[Row]:
+    return [delta(role="assistant"), *map(delta, re.findall(r"\S+\s*", text))]
+
+
+def _counts(sent: int, cached: int, received: int) -> Row:
+    return usage(sent, received, prompt_tokens_details={"cached_tokens": cached})
+
+
+def writes(text: str, sent: int, cached: int = 0) -> Answer:
+    """A streamed text."""
+    pieces = (*_texts(text), finish(), _counts(sent, cached, len(text) // 4))
+    return stream(*_slowly(*pieces, first=0.4, pause=0.02), DONE)
+
+
+def begins(text: str, until: threading.Event) -> Answer:
+    """A streamed text whose end is held back."""
+    return stream(*_slowly(*_texts(text), first=0.6, pause=0.03), until.wait, finish(), DONE)
+
+
+def asks_for(*calls: Row, sent: int, cached: int = 0) -> Answer:
+    """A streamed answer that asks for tools."""
+    asked = [delta(tool_calls=[{"index": n} | one]) for n, one in enumerate(calls)]
+    pieces = (delta(role="assistant"), *asked, finish("tool_calls"))
+    counted = _counts(sent, cached, 24 * len(calls))
+    return stream(*_slowly(*pieces, counted, first=0.5, pause=0.15), DONE)
+
+
+def refuses(status: str, message: str, headers: str = "") -> Answer:
+    """An error, after a moment."""
+    error = {"message": message, "type": "server_error", "param": None, "code": None}
+    answer = whole({"error": error}, status=status, headers=headers)
+
+    def answer_later(peer: Peer, asked: Asked) -> None:
+        threading.Event().wait(0.3)
+        answer(peer, asked)
+
+    return answer_later
+
+
+RATE_LIMIT = refuses(
+    "429 Too Many Requests",
+    "Rate limit reached for gpt-4o: 30000 tokens per minute.",
+    "Retry-After: 1\r\n",
+)
+OVERLOADED = refuses("503 Service Unavailable", "The engine is overloaded, try again later.")
+
+
+def use(name: str, **arguments: Any) -> Row:
+    """The call of a tool."""
+    return call(f"call_{next(_numbers):04x}", name, orjson.dumps(arguments).decode())
+
+
+_numbers = itertools.count(0x9F2C)
+
+
+# -- who talks to them -----------------------------------------------------------------------------
+
+
+class Stage:
+    """xgw, with the upstreams behind it."""
+
+    def __init__(self, gate: Running, openai: Model, backup: Model) -> None:
+        self.gate = gate
+        self.openai = openai
+        self.backup = backup
+        self.under_way: list[Reading] = []
+        self.held = threading.Event()
+
+    def session(self, key: str) -> str:
+        """The address of a session's page."""
+        return f"/ui/sessions/{self.gate.session(key)['id']}"
+
+    def turn(self, key: str, number: int = -1) -> str:
+        """The address of the page of one of a session's turns."""
+        return f"/ui/turns/{self.gate.turns(key)[number]['id']}"
+
+    def step(self, key: str, number: int = -1) -> str:
+        """The address of the page of the last model call of one of a session's turns."""
+        turn = self.gate.turns(key)[number]
+        return f"/ui/steps/{self.gate.steps(turn, 'llm_call')[-1]['id']}"
+
+
+class Talk:
+    """One conversation: its client sends all that was said so far each time, as clients do."""
+
+    def __init__(self, stage: Stage, key: str, model: str = "gpt-4o", **fields: Any) -> None:
+        self._stage = stage
+        self._fixed = {"model": model, "metadata": {"session_id": key}} | fields
+        self._messages: list[Row] = []
+
+    def says(self, text: str) -> None:
+        """The system's or the user's next message; nothing is asked yet."""
+        self._messages.append(user(text) if self._messages else {"role": "system", "content": text})
+
+    def asks(self, text: str, *answers: Answer, backup: tuple[Answer, ...] = ()) -> None:
+        """A user's message, and what the upstreams will answer to it."""
+        self._messages.append(user(text))
+        self.goes_on(*answers, backup=backup)
+
+    def goes_on(self, *answers: Answer, backup: tuple[Answer, ...] = ()) -> None:
+        """The conversation as it is, sent; the answer becomes part of it."""
+        reply = self._send(*answers, backup=backup).rest()
+        if reply.status == 200:
+            self._messages.append(_message(reply.body))
+
+    def ran(self, seconds: float, *results: Any) -> None:
+        """Its tools ran; what came out for each call of the last answer."""
+        threading.Event().wait(seconds)
+        calls = self._messages[-1]["tool_calls"]
+        for wanted, found in zip(calls, results, strict=True):
+            self._messages.append(result(wanted["id"], orjson.dumps(found).decode()))
+
+    def waits(self, *answers: Answer, seen: bytes, backup: tuple[Answer, ...] = ()) -> None:
+        """As `goes_on`, but the answer stays under way once `seen` has come."""
+        reading = self._send(*answers, backup=backup)
+        reading.until(seen)
+        self._stage.under_way.append(reading)
+
+    def _send(self, *answers: Answer, backup: tuple[Answer, ...]) -> Reading:
+        self._stage.openai.will(*answers)
+        self._stage.backup.will(*backup)
+        body = self._fixed | {"messages": self._messages, "stream": True}
+        return self._stage.gate.open(body)
+
+
+def _message(body: bytes) -> Row:
+    """What the assistant said, put together from the events of its stream."""
+    text, calls = "", []
+    for data in re.findall(rb"^data: (\{.*\})$", body, re.MULTILINE):
+        for choice in orjson.loads(data)["choices"]:
+            text += choice["delta"].get("content") or ""
+            calls += choice["delta"].get("tool_calls") or []
+    kept = [{name: part for name, part in one.items() if name != "index"} for one in calls]
+    return said(text or None, *kept)
+
+
+# -- the day ---------------------------------------------------------------------------------------
+
+
+def _shipping(stage: Stage) -> None:
+    talk = Talk(stage, "cust-51230")
+    talk.says("Eres el agente de soporte de una tienda pequeña.")
+    talk.asks(
+        "¿Cuál es el estado del envío?",
+        writes("Con mucho gusto. ¿Me da el número de su pedido?", 412),
+    )
+    talk.asks(
+        "Es el 2087.",
+        writes("El pedido **2087** salió ayer y llega el jueves, antes de las 14:00.", 448, 256),
+    )
+
+
+def _report(stage: Stage) -> None:
+    talk = Talk(stage, "job-9921")
+    talk.says("Summarise for people who have one minute.")
+    talk.asks("Summarise the quarterly report", *[OVERLOADED] * 2, backup=(OVERLOADED,) * 2)
+
+
+def _duplicate(stage: Stage) -> None:
+    talk = Talk(stage, "cust-70011", tools=TOOLS)
+    talk.says(SYSTEM)
+    talk.asks(
+        "I was charged twice for order 998.",
+        asks_for(use("order_status", order=998), sent=903, cached=512),
+    )
+    talk.ran(0.3, {"order": 998, "charges": [42.0, 42.0]})
+    talk.goes_on(asks_for(use("refund", order=998, amount=42.0), sent=968, cached=896))
+
+
+def _demo(stage: Stage) -> None:
+    talk = Talk(stage, "hello", model="demo")
+    talk.says("Answer briefly.")
+    talk.asks("What can I see here?")
+    talk.asks("And when something fails? demo:flaky")
+
+
+def _gift(stage: Stage) -> None:
+    talk = Talk(stage, "cust-60418", tools=TOOLS)
+    talk.says(SYSTEM)
+    talk.asks(
+        "Can I return a birthday gift without the receipt?",
+        asks_for(use("search_docs", query="return without receipt"), sent=911, cached=512),
+    )
+    talk.ran(0.1, [{"source": "policy.md", "section": 4, "text": "The order number will do."}])
+    talk.goes_on(RATE_LIMIT, writes("Yes: the **order number** is enough (policy §4).", 1043, 896))
+
+
+ORDER = "cust-88213"
+"""The session whose last turn is under way."""
+
+
+def _order(stage: Stage) -> None:
+    talk = Talk(stage, ORDER, tools=TOOLS)
+    talk.says(SYSTEM)
+    talk.asks("I have a question about an order", writes("Gladly! Which one is it?", 886, 512))
+    talk.asks(
+        "What can you do?",
+        writes(
+            "I can\n\n- look up where an **order** is,\n- find what our **policies** say,\n"
+            "- and give money back where they allow it.",
+            912,
+            896,
+        ),
+    )
+    talk.asks(
+        "Check my invoice, please",
+        RATE_LIMIT,
+        OVERLOADED,
+        backup=(writes("Invoice 311 is paid in full; nothing is open.", 958, 896),),
+    )
+    talk.asks(
+        "Where is my order 1042? And is it covered by the refund policy?",
+        asks_for(
+            use("order_status", order=1042),
+            use("search_docs", query="refund policy in transit"),
+            sent=1021,
+            cached=896,
+        ),
+    )
+    talk.ran(
+        0.4,
+        {"order": 1042, "state": "in transit", "eta": "2 December", "carrier": "DHL"},
+        [
+            {"source": "policy.md", "section": 2, "text": "Until delivery an order can be …"},
+            {"source": "faq.md", "section": 7, "text": "The money is back within 5 days."},
+        ],
+    )
+    answer = (
+        "Your order **1042** is in transit and should arrive on 2 December. DHL has it.\n\n"
+        "Since it has not been delivered yet, the refund policy (§2) lets you"
+    )
+    talk.waits(RATE_LIMIT, begins(answer, stage.held), seen=b"lets ")
+
+
+def _parser(stage: Stage) -> None:
+    talk = Talk(stage, "5b1c9ee2")
+    talk.says("You are a careful programmer. Change little, test everything.")
+    talk.asks(
+        "Refactor the parser module",
+        writes("I would begin with the tokenizer: it mixes reading and deciding.", 48_211, 46_080),
+    )
+    talk.says("Go ahead, and keep the public names")
+    talk.waits(
+        OVERLOADED, begins("The tokenizer now yields frozen tokens; ", stage.held), seen=b"frozen"
+    )
+
+
+def _alone(stage: Stage) -> None:
+    """Traffic that names no session."""
+    for text in ("Translate 'in transit' to Spanish", "One word for being out of stock"):
+        stage.openai.will(writes("En tránsito." if "transit" in text else "Unavailable.", 31))
+        stage.gate.post({"model": "gpt-4o", "stream": True, "messages": [user(text)]})
+
+
+def _port() -> str:
+    """xgw's own port, which pages show; any other where somebody has it already."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", 8787))
+        except OSError:
+            return "0"
+    return "8787"
+
+
+@contextlib.contextmanager
+def played(folder: Path) -> Iterator[Stage]:
+    """A gateway for a `with` block on which all of it has happened; two turns are under way."""
+    openai, backup = Model(), Model()
+    tables = CONFIG.format(openai=openai.url, backup=backup.url)
+    with contextlib.closing(openai), contextlib.closing(backup), installed(folder, tables) as one:
+        gate = Running(one.serve("--port", _port()), openai, one.store)
+        stage = Stage(gate, openai, backup)
+        try:
+            for scene in (_shipping, _report, _duplicate, _demo, _gift, _alone, _parser, _order):
+                scene(stage)
+            eventually(lambda: gate.turns(ORDER)[-1]["ended_at"] is None)
+            yield stage
+        finally:
+            stage.held.set()
+            for reading in stage.under_way:
+                reading.close()
+            gate.store.close()
