@@ -72,6 +72,23 @@ def test_cache_writes_have_their_own_rate_and_are_part_of_the_input() -> None:
     assert cost("m", too_many, m=price) == pytest.approx((90 * 0.3 + 10 * 3.75) / 1e6, abs=1e-9)
 
 
+def test_the_lines_of_a_price_come_to_its_cost() -> None:
+    book = PriceBook({"m": Price(input=3, cached_input=0.3, cache_write=3.75, output=15)})
+    usage = Usage(input_tokens=1000, output_tokens=10, cached_tokens=600, cache_write_tokens=300)
+    lines = book.price_lines("m", usage)
+    assert [(line.name, line.tokens, line.rate) for line in lines] == [
+        ("input", 100, 3.0),
+        ("input, cached", 600, 0.3),
+        ("input, cache write", 300, 3.75),
+        ("output", 10, 15.0),
+    ]
+    assert sum(line.cost_usd for line in lines) == pytest.approx(book.cost_usd("m", usage))
+    assert [line.name for line in book.price_lines("m", Usage(output_tokens=1))] == ["output"]
+    assert book.price_lines("m", Usage()) == []
+    assert book.price_lines("unheard-of", usage, LOCAL) == []
+    assert book.price_lines(None, usage) == []
+
+
 def test_rates_that_are_left_out_are_those_of_the_input() -> None:
     usage = Usage(input_tokens=1000, output_tokens=0, cached_tokens=600, cache_write_tokens=300)
     assert cost("m", usage, m=Price(input=2, output=1)) == pytest.approx(0.002, abs=1e-9)

@@ -118,6 +118,10 @@ def test_tools_weigh_what_the_api_charged_for_them(
     counter: TokenCounter, model: str, tokens: int
 ) -> None:
     assert counter.estimate_request(WEATHER_MESSAGES, [WEATHER_TOOL], model) == tokens
+    alone = counter.estimate_request(WEATHER_MESSAGES, None, model)
+    assert alone is not None
+    assert counter.count_tools([WEATHER_TOOL], model) == tokens - alone
+    assert counter.count_tools([], model) == 0
 
 
 @pytest.mark.parametrize(

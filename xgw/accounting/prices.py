@@ -79,6 +79,20 @@ class _Rates:
     output: _Rate | None
 
 
+@dataclass(frozen=True, slots=True)
+class PriceLine:
+    """A part of a usage and its `rate` in USD per million tokens."""
+
+    name: str
+    tokens: int
+    rate: float
+
+    @property
+    def cost_usd(self) -> float:
+        """What it costs."""
+        return self.tokens * self.rate / PER_TOKENS
+
+
 class PriceBook:
     """Prices and context windows by served model; safe to use from any thread.
 
@@ -113,10 +127,17 @@ class PriceBook:
             return None
         if _known(usage.input_tokens) is None and _known(usage.output_tokens) is None:
             return None
-        rates = self._configured(model, provider.name if provider else None)
-        if rates is None:
-            rates = self._table.rates(model, provider)
+        rates = self._rates(model, provider)
         return None if rates is None else _cost(rates, usage)
+
+    def price_lines(
+        self, model: str | None, usage: Usage, provider: PricedProvider | None = None
+    ) -> list[PriceLine]:
+        """The parts of such a cost at the rates of this moment; [] where none are known."""
+        if not model or len(model) > MAX_MODEL_NAME:
+            return []
+        rates = self._rates(model, provider)
+        return [] if rates is None else _lines(rates, usage)
 
     def context_window(
         self, model: str | None, provider: PricedProvider | None = None
@@ -126,6 +147,10 @@ class PriceBook:
             return None
         found = self._table.find(model, provider)
         return found.context_window if found else None
+
+    def _rates(self, model: str, provider: PricedProvider | None) -> _Rates | None:
+        rates = self._configured(model, provider.name if provider else None)
+        return self._table.rates(model, provider) if rates is None else rates
 
     def _find_configured(self, model: str, provider: str | None) -> _Rates | None:
         names = ([f"{provider}/{model}"] if provider else []) + list(_names(model))
@@ -262,18 +287,31 @@ def _known(count: int | None) -> int | None:
 
 def _cost(rates: _Rates, usage: Usage) -> float | None:
     """Input parts at their rates plus output; None where no known part has a rate."""
+    costs = [line.tokens * line.rate for line in _lines(rates, usage)]
+    return sum(costs) / PER_TOKENS if costs else None
+
+
+def _lines(rates: _Rates, usage: Usage) -> list[PriceLine]:
+    """The known parts of a usage that have a rate."""
     total = _known(usage.input_tokens)
     cached = min(_known(usage.cached_tokens) or 0, total or 0)
     written = min(_known(usage.cache_write_tokens) or 0, (total or 0) - cached)
     plain = None if total is None else total - cached - written
     parts = (
-        (plain, rates.input),
-        (cached if total is not None else None, rates.cached or rates.input),
-        (written if total is not None else None, rates.cache_write or rates.input),
-        (_known(usage.output_tokens), rates.output),
+        ("input", plain, rates.input),
+        ("input, cached", cached if total is not None else None, rates.cached or rates.input),
+        (
+            "input, cache write",
+            written if total is not None else None,
+            rates.cache_write or rates.input,
+        ),
+        ("output", _known(usage.output_tokens), rates.output),
     )
-    costs = [n * rate.at(total or 0) for n, rate in parts if n is not None and rate is not None]
-    return sum(costs) / PER_TOKENS if costs else None
+    return [
+        PriceLine(name, tokens, rate.at(total or 0))
+        for name, tokens, rate in parts
+        if tokens is not None and rate is not None
+    ]
 
 
 def _configured_rates(price: TokenPrice) -> _Rates:

@@ -112,6 +112,12 @@ class TokenCounter:
         total = sum(self._message(message, encoding, count, digest) for message, digest in pairs)
         return PRIMING_TOKENS + total + self._tools(tools, encoding, count)
 
+    def count_tools(self, tools: Sequence[object], model: str | None = None) -> int | None:
+        """Tokens of tool definitions; None until loaded."""
+        encoding = encoding_of(model)
+        count = self._vocabulary(encoding)
+        return None if count is None else self._tools(tools, encoding, count)
+
     def estimate_output(self, text: str | None, model: str | None = None) -> int | None:
         """Tokens of an answer's text; 0 for no text, None until loaded."""
         return self.count_text(text or "", model)
