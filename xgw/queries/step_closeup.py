@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,14 @@ def read_bodies(store: Store, step: Row, count: CountTokens | None = None) -> Bo
         _sent(bodies[sent], count) if sent in bodies else None,
         _body(decoded(bodies[received]), MOST) if received in bodies else None,
     )
+
+
+def read_sent(
+    store: Store, hashes: Iterable[str], count: CountTokens | None = None
+) -> dict[str, Sent]:
+    """What several requests sent, by the hashes of their bodies, in as many statements as one."""
+    found = find_bodies(store, hashes)
+    return {key: _sent(content, count) for key, content in found.items()}
 
 
 # -- the statements --------------------------------------------------------------------------------

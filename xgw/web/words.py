@@ -169,6 +169,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "status_words": wording.status_words,
     "error_words": wording.error_words,
     "client_words": wording.client_words,
+    "used": wording.usage_with_total,
 }
 
 GLOBALS: Mapping[str, Callable[..., Any]] = {

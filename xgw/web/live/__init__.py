@@ -9,6 +9,7 @@ from xgw import errors
 from xgw.web.live import board, requests
 from xgw.web.live.screen import Screen
 from xgw.web.live.session import SessionScreen
+from xgw.web.live.step import StepScreen
 from xgw.web.live.turns import TurnScreen
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ SCREENS: dict[str, Open] = {
     "requests": requests.open_requests,
     "session": SessionScreen,
     "sessions": board.open_sessions,
+    "step": StepScreen,
     "turn": TurnScreen,
     "turns": board.open_turns,
 }

@@ -1,7 +1,73 @@
-"""Pages: steps."""
+"""Pages of steps, and their bodies in whole as plain text."""
 
 from __future__ import annotations
 
-from flask import Blueprint
+from flask import Blueprint, Response, request
+
+from xgw import errors
+from xgw.queries import events, payloads, steps
+from xgw.queries.pages import Row
+from xgw.queries.snapshot import snapshot
+from xgw.web import words
+from xgw.web.live.step import load
+from xgw.web.pages import frame
+from xgw.web.steps.view import SUMMARY
 
 routes = Blueprint("steps", __name__)
+
+
+@routes.get("/ui/steps/<step_id>")
+def show_step(step_id: str) -> Response:
+    """GET /ui/steps/ID?tab=…: all that is known of a step, live while it runs"""
+    running, tab = frame.services(), request.args.get("tab", SUMMARY)
+    with snapshot(running.store):
+        cursor = events.newest(running.store)
+        view = load(running, step_id, tab, as_it_is=request.args.get("raw") == "1")
+    if view is None:
+        raise _no_step(step_id)
+    return frame.page("steps/show.html", cursor=cursor, view=view)
+
+
+@routes.get("/ui/steps/<step_id>/sent")
+def show_sent(step_id: str) -> Response:
+    """GET /ui/steps/ID/sent: the whole request that was made for it, or a tool's arguments"""
+    return _whole(_find(step_id)["input_payload"])
+
+
+@routes.get("/ui/steps/<step_id>/sent/<int:number>")
+def show_message(step_id: str, number: int) -> Response:
+    """GET /ui/steps/ID/sent/NUMBER: one message of that request in whole, counted from 1"""
+    body = payloads.bodies(frame.services().store, [_find(step_id)["input_payload"] or ""])
+    request_sent = next(iter(body.values()), None)
+    sent = request_sent if isinstance(request_sent, dict) else {}
+    messages = sent.get("messages", sent.get("input"))
+    if not isinstance(messages, list) or not 0 < number <= len(messages):
+        raise errors.not_found(f"there is no message {number} in what the step sent")
+    return frame.plain_text(words.json_text(messages[number - 1]))
+
+
+@routes.get("/ui/steps/<step_id>/received")
+def show_received(step_id: str) -> Response:
+    """GET /ui/steps/ID/received: the whole answer as JSON, or what a tool brought"""
+    step = _find(step_id)
+    if step["output_payload"] is None and step["partial_output"]:
+        return frame.plain_text(step["partial_output"])
+    return _whole(step["output_payload"])
+
+
+def _find(step_id: str) -> Row:
+    row = steps.find_step(frame.services().store, step_id)
+    if row is None:
+        raise _no_step(step_id)
+    return row
+
+
+def _whole(key: str | None) -> Response:
+    body = payloads.find_body(frame.services().store, key) if key else None
+    if body is None:
+        raise errors.not_found("nothing was kept of it, or it was pruned")
+    return frame.plain_text(body.decode(errors="replace"))
+
+
+def _no_step(step_id: str) -> errors.ApiError:
+    return errors.not_found(f"there is no step {step_id[:256]!r}", code="step_not_found")
