@@ -1,9 +1,9 @@
 """How long reading takes: what is read for the dashboard, and its pages, on a store that is there.
 
 `python -m bench.reading STORE [--times N] [--pages]` prints the median and the 95th percentile in
-milliseconds, and of functions the median of their CPU time, which other work on the machine
-disturbs less, and how many statements each takes at most. With `--pages` a server is started on the
-store, which ends what was left under way in it, and asked for each page.
+milliseconds, the CPU time, which other work on the machine disturbs less, and of functions how many
+statements each takes at most. With `--pages` a server is started on the store, which ends what was
+left under way in it, and asked for each page.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import processes
 from bench.server import serving
 from bench.setting import upstream
 from xgw import clock
@@ -207,7 +208,10 @@ def measure_pages(path: Path, samples: Samples, times: int) -> Iterator[str]:
                 yield f"{name:40}{status:>11}"
                 continue
             calls = [_reading(_get, connection, address) for address in asked]
-            yield _line(name, _times(calls, times)[0])
+            before = processes.cpu_seconds(server.pid)
+            taken, _ = _times(calls, times)
+            spent = (processes.cpu_seconds(server.pid) - before) * 1000 / len(taken)
+            yield _line(name, taken, f"{spent:.1f}")
 
 
 def _get(connection: http.client.HTTPConnection, path: str) -> int:

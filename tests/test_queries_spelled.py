@@ -35,9 +35,22 @@ def test_the_rows_are_those_of_the_select(tmp_path: Path, count: int) -> None:
     filled.close()
 
 
-def test_the_ids_have_to_come_last() -> None:
-    def build(ids: Sequence[str]) -> Any:
-        return Session.select().where(Session.id.in_(list(ids))).limit(3)
+def test_ids_may_stand_between_other_parameters(tmp_path: Path) -> None:
+    filled = FilledStore(tmp_path)
+    made = [filled.session(status=status) for status in ("active", "closed", "active", "active")]
 
-    with pytest.raises(ValueError, match="last parameters"):
-        SelectByIds(build).fetch(None, ["a"])  # type: ignore[arg-type]
+    def build(ids: Sequence[str]) -> Any:
+        few = Session.select(Session.id).where(Session.status == "active", Session.id.in_(ids))
+        return few.order_by(Session.id).limit(2)
+
+    found = SelectByIds(build).fetch(filled.store, made)
+    assert [row["id"] for row in found] == sorted([made[0], *made[2:]])[:2]
+    filled.close()
+
+
+def test_ids_in_two_places_are_refused() -> None:
+    def build(ids: Sequence[str]) -> Any:
+        return Session.select().where(Session.id.in_(ids) | Session.session_key.in_(ids))
+
+    with pytest.raises(ValueError, match="one place"):
+        SelectByIds(build).fetch(None, ["a", "b"])  # type: ignore[arg-type]

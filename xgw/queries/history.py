@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from xgw.queries import lines, pages
 from xgw.queries.cuts import MOST, cut_columns
 from xgw.queries.pages import Page, Row, Slice
 from xgw.queries.snapshot import snapshot
+from xgw.queries.spelled import SelectByIds
 from xgw.queries.texts import bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
@@ -91,10 +92,8 @@ def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
 
     One statement; two more where parts are long.
     """
-    query = Message.select().where(Message.turn_id.in_(turn_ids))
-    newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
     with snapshot(store):
-        found = store.fetch(with_text(newest, Message.content))
+        found = _MESSAGES.fetch(store, turn_ids)
         rows = found[MOST_MESSAGES - 1 :: -1]
         take_text(rows, "content")
         bring_back(store, rows, ("parts",))
@@ -108,14 +107,27 @@ def done_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
 
     One statement. A step under way has `partial_output`.
     """
+    found = _STEPS.fetch(store, turn_ids)
+    return found[MOST_STEPS - 1 :: -1], len(found) > MOST_STEPS
+
+
+def _messages(turn_ids: Sequence[str]) -> peewee.ModelSelect[Message]:
+    query = Message.select().where(Message.turn_id.in_(turn_ids))
+    newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
+    return with_text(newest, Message.content)
+
+
+def _steps(turn_ids: Sequence[str]) -> peewee.ModelSelect[Step]:
     so_far: Any = peewee.Case(
         None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
     )
     query = Step.select(*STEP_COLUMNS, so_far.alias("partial_output"))
     query = query.where(Step.turn_id.in_(turn_ids))
     newest = query.order_by(Step.started_at.desc(), Step.step_index.desc())
-    found = store.fetch(newest.limit(MOST_STEPS + 1))
-    return found[MOST_STEPS - 1 :: -1], len(found) > MOST_STEPS
+    return newest.limit(MOST_STEPS + 1)
+
+
+_MESSAGES, _STEPS = SelectByIds(_messages), SelectByIds(_steps)
 
 
 def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:

@@ -22,17 +22,22 @@ Build = Callable[[Sequence[str]], Any]
 Column = tuple[str, Callable[[Any], Any] | None]
 
 
+_MARK = "\0"
+"""Stands for an id while a select is spelled."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Spelled:
-    """The statement, its parameters before the ids, and its columns with what reads a value."""
+    """The statement, its parameters around the ids, and its columns with what reads a value."""
 
     text: str
-    params: tuple[Any, ...]
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
     columns: tuple[Column, ...]
 
 
 class SelectByIds:
-    """A select whose last parameters are the ids that it is built with."""
+    """A select that is built with ids, which stand in one place of it."""
 
     def __init__(self, build: Build) -> None:
         self._spelled = lru_cache(LENGTHS)(lambda count: _spell(build, count))
@@ -45,17 +50,20 @@ class SelectByIds:
                 name: value if read is None else read(value)
                 for (name, read), value in zip(spelled.columns, values, strict=True)
             }
-            for values in store.sql(spelled.text, (*spelled.params, *ids))
+            for values in store.sql(spelled.text, (*spelled.before, *ids, *spelled.after))
         ]
 
 
 def _spell(build: Build, count: int) -> _Spelled:
-    query: Any = build([""] * count)
+    marks = [_MARK] * count
+    query: Any = build(marks)
     text, params = query.sql()
-    if list(params[len(params) - count :]) != [""] * count:
-        raise ValueError("the ids must be the last parameters")
+    first = params.index(_MARK)
+    before, after = params[:first], params[first + count :]
+    if params[first : first + count] != marks or _MARK in after:
+        raise ValueError("the ids must stand in one place of the select")
     columns = tuple(_column(column) for column in query.selected_columns)
-    return _Spelled(text, tuple(params[: len(params) - count]), columns)
+    return _Spelled(text, tuple(before), tuple(after), columns)
 
 
 def _column(column: Any) -> Column:

@@ -46,12 +46,12 @@ def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
         Turn.ended_by,
         *_columns(),
     ).join(Turn, JOIN.LEFT_OUTER, on=(Turn.id == fn.COALESCE(Session.active_turn_id, newest)))
-    return _with_run(query).where(Session.id.in_(list(ids)))
+    return _with_run(query).where(Session.id.in_(ids))
 
 
 def of_turns(ids: Sequence[str]) -> peewee.ModelSelect[Turn]:
     """Each turn by its `turn_id`, with what a session tells of the turn that counts."""
-    return _with_run(Turn.select(*_columns())).where(Turn.id.in_(list(ids)))
+    return _with_run(Turn.select(*_columns())).where(Turn.id.in_(ids))
 
 
 def _columns() -> tuple[Any, ...]:

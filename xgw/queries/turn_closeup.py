@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded, find_bodies
 from xgw.queries.snapshot import snapshot
+from xgw.queries.spelled import SelectByIds
 from xgw.queries.texts import OF_TURNS
 from xgw.store.database import Store
 from xgw.store.models import RequestLog, Run, Turn
@@ -47,17 +49,16 @@ class TurnCloseup:
 
 def find(store: Store, turn_id: str, project: str | None = None) -> TurnCloseup | None:
     """One turn: five statements, one or two more for its texts and configuration."""
-    query = Turn.select().where(Turn.id == turn_id)
-    if project is not None:
-        query = query.where(Turn.project_id == project)
+    ids = [turn_id]
     with snapshot(store):
-        turn = store.fetch_one(query)
-        if turn is None:
+        found = [row for row in _TURN.fetch(store, ids) if project in (None, row["project_id"])]
+        if not found:
             return None
-        runs = store.fetch(Run.select().where(Run.turn_id == turn_id).order_by(Run.run_index))
-        steps, more_done = done_in(store, [turn_id])
-        messages, more_said = said_in(store, [turn_id])
-        requests = store.fetch(_requests(turn_id))
+        [turn] = found
+        runs = _RUNS.fetch(store, ids)
+        steps, more_done = done_in(store, ids)
+        messages, more_said = said_in(store, ids)
+        requests = _REQUESTS.fetch(store, ids)
         _bring_back(store, turn)
     cut_columns(turn, (*OF_TURNS, "config", "metadata"))
     for run in runs:
@@ -71,10 +72,21 @@ def find(store: Store, turn_id: str, project: str | None = None) -> TurnCloseup 
     return TurnCloseup(turn, messages, requests[MOST_REQUESTS - 1 :: -1], left_out)
 
 
-def _requests(turn_id: str) -> peewee.ModelSelect[RequestLog]:
-    query = RequestLog.select(*REQUEST_COLUMNS).where(RequestLog.turn_id == turn_id)
+def _turn(ids: Sequence[str]) -> peewee.ModelSelect[Turn]:
+    return Turn.select().where(Turn.id.in_(ids))
+
+
+def _runs(ids: Sequence[str]) -> peewee.ModelSelect[Run]:
+    return Run.select().where(Run.turn_id.in_(ids)).order_by(Run.run_index)
+
+
+def _requests(ids: Sequence[str]) -> peewee.ModelSelect[RequestLog]:
+    query = RequestLog.select(*REQUEST_COLUMNS).where(RequestLog.turn_id.in_(ids))
     newest = query.order_by(RequestLog.started_at.desc(), RequestLog.id.desc())
     return newest.limit(MOST_REQUESTS + 1)
+
+
+_TURN, _RUNS, _REQUESTS = SelectByIds(_turn), SelectByIds(_runs), SelectByIds(_requests)
 
 
 def _bring_back(store: Store, turn: Row) -> None:
