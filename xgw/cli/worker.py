@@ -18,6 +18,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from xgw import clock, errors
 from xgw.cli.connections import ClientSocket, Connection, Head
+from xgw.cli.pool import Pool
 from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
 from xgw.cli.server import DRAIN_SECONDS
 
@@ -38,7 +39,9 @@ AT_ONCE_SECONDS = 0.002
 UNSENT_BYTES = 64 << 10
 """How much the kernel holds for a client that takes nothing, beyond what is on its way to it.
 
-What has left here is in the record, so in memory: the kernel would take 4 MB of a stream.
+What has left here is in the record, so in memory: the kernel would take 4 MB of a stream. What is
+on its way cannot be limited from here, by the size of the send buffer neither: it is as much as the
+client's own kernel takes, by default up to 6 MB for a client that has read fast before it stopped.
 """
 
 _NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
@@ -53,6 +56,19 @@ def leave(code: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+class _Outcome:
+    """What came of a request, as gunicorn asks for it."""
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self) -> bool:
+        return self._keep
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
@@ -70,6 +86,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._partial: dict[Connection, None] = {}
         self._drain = threading.Thread(target=self._drain_services, name="drain")
         self._stop_by = 0.0
+
+    def get_thread_pool(self) -> Pool:
+        return Pool(self.cfg.threads)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -153,7 +172,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _proceed(self, conn: Connection, head: Head) -> None:
         if head is Head.COMPLETE:
-            super().enqueue_req(conn)
+            self.tpool.submit(partial(self._serve, conn))
         else:
             self._drop(conn)
 
@@ -192,6 +211,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 self._drop(conn)
 
     # -- requests --------------------------------------------------------------------------------
+
+    def _serve(self, conn: Connection) -> None:
+        """Answer what comes on a connection, in a thread of the pool, then give it back."""
+        keep = False
+        try:
+            keep = self.handle(conn)
+        except Exception:  # around a connection: it ends, and its thread goes on to the next one
+            log.exception("a connection failed")
+        finally:
+            self.method_queue.defer(self.finish_request, conn, _Outcome(keep))
 
     def handle(self, conn: Connection) -> Any:
         """Answer a request, in a thread of the pool; whether the connection stays open.

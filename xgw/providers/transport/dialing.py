@@ -6,6 +6,7 @@ at the deadline, when the call is cancelled or when the client has gone, whateve
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import http.client
 import socket
@@ -39,7 +40,8 @@ def dial(
     try:
         call.attach(attempt.wake)
         watch = attempt.watch_for(call)
-        threading.Thread(target=attempt.run, name=f"dial {origin.name}", daemon=True).start()
+        # Not threading.Thread: its start waits until the thread has run, behind all that are busy.
+        _thread.start_new_thread(attempt.run, ())
         return attempt.wait(watch)
     finally:
         call.detach()
