@@ -78,5 +78,5 @@ def open_sessions(services: Services, query: Mapping[str, str]) -> BoardScreen:
 
 def open_turns(services: Services, query: Mapping[str, str]) -> BoardScreen:
     """The list of turns without a session; `older` is one of its further pages."""
-    fitting = board.without_session(lists.asked("turns", query, board.TURN_FILTERS))
+    fitting = lists.asked("turns", query, board.TURN_FILTERS)
     return BoardScreen(services, TURNS, fitting, grows=lists.grows(query))
