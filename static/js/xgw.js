@@ -60,7 +60,8 @@
 
   // -- texts that grow -------------------------------------------------------------------------
   // `at` counts characters (code points) from the beginning of the text; what is there already is
-  // not added again, and what does not follow on replaces all.
+  // not added again: also where the whole text comes anew, after a connection was lost, what was
+  // selected in it stays so. What does not follow on replaces all.
 
   const PIECE = 2000;
 
@@ -69,32 +70,36 @@
     if (!place) return;
     const known = Number(place.dataset.length || 0);
     let added = text;
-    if (at > known || at === 0) { place.replaceChildren(); }
-    else if (at < known) { added = [...text].slice(known - at).join(""); }
-    const length = Math.max(at + [...text].length, at === 0 ? 0 : known);
+    if (at > known) place.replaceChildren();
+    else if (at < known) added = [...text].slice(known - at).join("");
     if (added) append(place, added);
-    place.dataset.length = length;
+    place.dataset.length = Math.max(at + [...text].length, known);
     place.closest("[data-waiting-text]")?.removeAttribute("data-waiting-text");
   }
 
-  // A block for each few thousand characters, broken at a line's end, or between words where no
-  // line ends: what a browser lays out anew for a further piece is the last block alone, however
-  // long the text is.
+  // A block for each few thousand characters, broken at a line's end, between words where no line
+  // ends, anywhere where no word does: what a browser lays out anew for a further piece is the last
+  // block alone, however long the text is.
   function append(place, text) {
-    let block = place.lastElementChild;
-    if (!block) { block = place.appendChild(document.createElement("div")); block._length = 0; }
+    let block = place.lastElementChild || newBlock(place);
+    block._length ??= block.textContent.length;
     let cut = block._length > PIECE ? text.indexOf("\n") : -1;
     if (cut < 0 && block._length > 4 * PIECE) cut = text.indexOf(" ");
     if (cut >= 0) {
       block.append(text.slice(0, cut));
-      block = place.appendChild(document.createElement("div"));
-      block._length = 0;
       text = text.slice(cut + 1);
     }
+    if (cut >= 0 || block._length > 6 * PIECE) block = newBlock(place);
     const last = block.lastChild;
     if (last && last.nodeType === Node.TEXT_NODE && last.length < PIECE) last.appendData(text);
     else block.append(text);
-    block._length = (block._length || 0) + text.length;
+    block._length += text.length;
+  }
+
+  function newBlock(place) {
+    const block = place.appendChild(document.createElement("div"));
+    block._length = 0;
+    return block;
   }
 
   // -- following the end -----------------------------------------------------------------------
