@@ -104,13 +104,12 @@
   let wasAtEnd = true;
   const follower = () => document.querySelector("[data-follow]:not([data-follow='off'])");
 
-  function scroller(place) {
-    return getComputedStyle(place).overflowY === "auto" ? place : document.scrollingElement;
-  }
+  const scrollsItself = (place) => getComputedStyle(place).overflowY === "auto";
 
+  // On a narrow screen the page scrolls, and the conversation ends before the page does.
   function atEnd(place) {
-    const box = scroller(place);
-    return box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+    if (!scrollsItself(place)) return Math.abs(place.getBoundingClientRect().bottom - innerHeight) < 48;
+    return place.scrollHeight - place.scrollTop - place.clientHeight < 48;
   }
 
   let newBefore = 0;
@@ -118,7 +117,7 @@
   function before() {
     const place = follower();
     if (!place) return;
-    wasAtEnd = atEnd(place) || place.dataset.follow === "start";
+    wasAtEnd = atEnd(place);
     newBefore = place.querySelectorAll(".entry").length;
   }
 
@@ -140,8 +139,8 @@
   }
 
   function toEnd(place) {
-    const box = scroller(place);
-    box.scrollTop = box.scrollHeight;
+    if (scrollsItself(place)) place.scrollTop = place.scrollHeight;
+    else scrollBy(0, place.getBoundingClientRect().bottom - innerHeight);
     const pill = $("new-entries");
     if (pill) { pill.hidden = true; pill.dataset.count = 0; }
   }
@@ -323,6 +322,6 @@
   addEventListener("DOMContentLoaded", () => {
     tick();
     const place = follower();
-    if (place && place.dataset.follow === "start" && scroller(place) === place) toEnd(place);
+    if (place && place.dataset.follow === "start" && scrollsItself(place)) toEnd(place);
   });
 })();
