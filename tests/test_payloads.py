@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from xgw.resent import Body
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
 from xgw.store.payloads import KNOWN_LIMIT, Shelf, Stored
@@ -46,10 +47,15 @@ class Shelved:
         self.shelf.committed(stored.rows)
         return stored
 
-    def rebuilt(self, body: bytes) -> bytes:
+    def empty(self) -> None:
+        """Delete every row."""
+        self._connection.execute("DELETE FROM payloads")
+        self.shelf.clear()
+
+    def rebuilt(self, body: bytes | Body) -> bytes:
         """A request body, written and read again."""
         stored = self.keep(self.shelf.request(body))
-        assert stored.size == len(body)
+        assert stored.size == len(body if isinstance(body, bytes) else body.whole)
         return payloads.load(self.store, stored.hash)
 
     def rows(self) -> int:
@@ -482,3 +488,31 @@ def test_equal_histories_have_equal_folds(shelved: Shelved) -> None:
     longer = shelved.shelf.request(b'{"messages": ["a", "b", "c"]}').elements
     assert payloads.fold(one) == payloads.fold(other) == payloads.fold(longer[:2])
     assert payloads.fold(one) != payloads.fold(longer)
+
+
+@pytest.mark.parametrize("count", [1, 3, 16, 17, 300])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_a_body_that_begins_as_an_earlier_one(
+    shelved: Shelved, count: int, separators: tuple[str, str]
+) -> None:
+    """It is kept as if nothing were known of it, also where the store has lost what is known."""
+
+    def body(messages: list[Any], **more: Any) -> bytes:
+        return json.dumps({"messages": messages, **more}, separators=separators).encode()
+
+    messages = [
+        {"role": "user", "content": f"{n} {'word ' * (40_000 // count)}"} for n in range(count)
+    ]
+    earlier = shelved.keep(shelved.shelf.request(body(messages, model="a")))
+    assert earlier.run is not None
+    later = body([*messages, {"role": "assistant", "content": "ü"}, *messages[:20]], model="b", n=1)
+    for known in {count, max(1, count - 1), max(1, count - 3)}:
+        run = earlier.run.first(known)
+        before = b'{"messages"%b[' % separators[1].encode()
+        folded = Body(before, run, later[len(before) + run.size :])
+        assert folded.whole == later
+        stored, plain = shelved.shelf.request(folded), shelved.shelf.request(later)
+        assert (stored.hash, stored.rows) == (plain.hash, plain.rows)
+        assert list(stored.elements) == list(plain.elements)
+        shelved.empty()
+        assert shelved.rebuilt(folded) == later
