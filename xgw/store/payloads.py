@@ -2,9 +2,10 @@
 
 A JSON request body is kept as a template: its text with each element of `messages` (or `input`)
 and the `tools` array replaced by references. The references of a list form a tree of nodes with
-sixteen entries each, so that a conversation that resends its history shares all but the last
-nodes: N turns cost O(N), not O(N²). Long texts in elements and in other JSON bodies are replaced by
-references too, see `rows`. A body is always rebuilt to the very same bytes.
+sixteen entries each, and those that fill no node stand in the template, so that a conversation that
+resends its history shares all but the last few: N turns cost O(N), not O(N²). Long texts in
+elements and in other JSON bodies are replaced by references too, see `rows`. A body is always
+rebuilt to the very same bytes.
 """
 
 from __future__ import annotations
@@ -163,11 +164,8 @@ class Shelf:
                 written.append({"r": self._add_as_it_is(rows, segment)})
             elif isinstance(segment, int):
                 written.append({"e": self._add_element(rows, listed, segment)})
-            elif isinstance(segment, dict) and len(hashes) <= FAN_OUT:
-                named = [self._add_element(rows, listed, n) for n in range(len(hashes))]
-                written.append({"n": named, "s": segment["s"]})
             elif isinstance(segment, dict):
-                written.append({"l": self._add_list(rows, listed), "s": segment["s"]})
+                written += self._add_list(rows, listed, segment["s"])
             else:
                 written.append(segment)
         rows.append(template_row(key, size, written))
@@ -191,9 +189,20 @@ class Shelf:
             rows.append(row_of(key, content))
         return key
 
-    def _add_list(self, rows: list[PayloadRow], listed: Listed) -> str:
-        """Rows of a tree over the hashes; what is under a node that is known is known too."""
-        levels = levels_over(listed.hashes.joined)
+    def _add_list(self, rows: list[PayloadRow], listed: Listed, gap: str) -> list[Any]:
+        """Segments of a list: a tree for all that fills nodes of it, and the names of the rest."""
+        count = len(listed.hashes)
+        treed = count - count % FAN_OUT if count > FAN_OUT else 0
+        rest = [self._add_element(rows, listed, n) for n in range(treed, count)]
+        named = {"n": rest, "s": gap}
+        if not treed:
+            return [named]
+        tree = {"l": self._add_tree(rows, listed, treed), "s": gap}
+        return [tree, gap, named] if rest else [tree]
+
+    def _add_tree(self, rows: list[PayloadRow], listed: Listed, count: int) -> str:
+        """Rows of a tree over the first hashes; what is under a node that is known is known too."""
+        levels = levels_over(listed.hashes[:count].joined)
         unknown = [0]
         for level in range(len(levels) - 1, -1, -1):
             below: list[int] = []
