@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -516,3 +517,42 @@ def test_a_body_that_begins_as_an_earlier_one(
         assert list(stored.elements) == list(plain.elements)
         shelved.empty()
         assert shelved.rebuilt(folded) == later
+
+
+# -- rows as they are ------------------------------------------------------------------------------
+
+
+QUESTION = b'{"role":"user","content":"' + b"l" * 600 + b'"}'
+LITERAL = QUESTION[25:-1]
+TOLD = b"The model is doing what it was asked for, and this is a summary of the following steps: "
+LITERAL_HASH = blake2b(LITERAL, digest_size=16).hexdigest()
+TEMPLATE = orjson.dumps(['{"role":"user","content":', {"r": LITERAL_HASH}, "}"])
+AS_THEY_ARE: dict[str, tuple[bytes, list[tuple[str, bytes]]]] = {
+    "zlib": (TOLD, [("zlib", zlib.compress(TOLD, 1))]),
+    "a template": (QUESTION, [("parts", TEMPLATE), ("raw", LITERAL)]),
+    "a template in zlib": (QUESTION, [("parts", zlib.compress(TEMPLATE)), ("raw", LITERAL)]),
+    "packed with words": (
+        TOLD + b"because ",
+        [("text", bytes.fromhex("0b010600469600853f729600ead281c412b4e0215cf0c38a2600"))],
+    ),
+    "packed with forms": (
+        b'{"role":"user","content":"}"finish_reason":"stop"',
+        [
+            (
+                "parts",
+                b"\x01" + bytes.fromhex("43753216bf01b3366e6b956201"),
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", AS_THEY_ARE)
+def test_rows_that_earlier_versions_wrote_can_be_read(shelved: Shelved, kept: str) -> None:
+    """Packed rows need the very dictionary that they were packed with."""
+    body, rows = AS_THEY_ARE[kept]
+    hashes = [blake2b(body, digest_size=16).hexdigest(), LITERAL_HASH]
+    content = [body, LITERAL]
+    stored = [(hashes[n], len(content[n]), *row) for n, row in enumerate(rows)]
+    shelved.keep(Stored(hashes[0], len(body), tuple(stored)))
+    assert payloads.load(shelved.store, hashes[0]) == body
