@@ -243,7 +243,7 @@ def test_a_long_text_is_kept_once_whatever_is_around_it(shelved: Shelved) -> Non
     kept = shelved.keep(shelved.shelf.text(text))
     assert payloads.load(shelved.store, kept.hash) == text.encode()
     sizes = shelved.store.sql("SELECT length(data) FROM payloads ORDER BY 1 DESC")
-    assert sizes[0][0] > 4 * sizes[1][0]
+    assert sizes[0][0] > 3 * sizes[1][0]
     assert shelved.shelf.text(text).rows == ()
 
 

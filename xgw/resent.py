@@ -131,7 +131,9 @@ class Body:
     @classmethod
     def plain(cls, whole: bytes) -> Body:
         """A body of which nothing is known."""
-        return cls(b"", None, whole, whole)
+        body = cls(b"", None, whole, whole)
+        body.folded = whole
+        return body
 
     @cached_property
     def whole(self) -> bytes:

@@ -23,7 +23,8 @@ ENDING = 32
 """So many bytes at the end of a run are compared first: hardly any two runs agree in them."""
 
 _LIST = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*(?=\{)')
-_HEAD_BYTES = 65536
+_HEAD_BYTES = 1 << 18
+"""The list is looked for in the beginning of a body: tools may stand before it."""
 
 
 @dataclass(frozen=True, slots=True)

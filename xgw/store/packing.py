@@ -11,6 +11,11 @@ import zlib
 _RAW = -15
 """Deflate without zlib's header and checksum: rows have hashes."""
 
+# The size up to which each is used: level, window, memory. zlib's usual quarter of a megabyte costs
+# ten times what packing a short text does: the system has to bring the pages each time.
+_EFFORTS = ((4096, 4, -12, 5), (16384, 1, -14, 6))
+_USUAL_EFFORT = (1, -15, 8)
+
 # What is likeliest stands last: it is the nearest to what is packed.
 FORMS = (
     b'","service_tier":"default","system_fingerprint":"fp_","x_groq":{"id":"req_","usage":'
@@ -80,7 +85,9 @@ WORDS = (
 
 def pack(content: bytes, dictionary: bytes) -> bytes:
     """The content, packed with a dictionary."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, _RAW, zdict=dictionary)
+    fit = (effort for size, *effort in _EFFORTS if len(content) <= size)
+    level, window, memory = next(fit, _USUAL_EFFORT)
+    packer = zlib.compressobj(level, zlib.DEFLATED, window, memory, zdict=dictionary)
     return packer.compress(content) + packer.flush()
 
 

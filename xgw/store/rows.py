@@ -6,8 +6,8 @@ bodies, messages and events tell of it.
 
 Codecs: `raw`, `text` (packed with `packing.WORDS`) and `zlib` hold the bytes. `list` is a node: one
 byte of level, then hashes of 16 bytes. `parts` is the template, JSON as it is, packed with
-`packing.FORMS` behind a byte 1, or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}` for the
-text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in requests
+`packing.FORMS` behind a byte 1, or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}` for
+the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in requests
 `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one or the end
 of a long one, `{"e": hash}` for each element of a list that is spaced unevenly. `stream` is a
 streamed answer: packed likewise, the reference to what is said in it and the fields of
@@ -74,7 +74,9 @@ def row_of(key: str, content: bytes) -> PayloadRow:
 def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
     """A body of `size` bytes that is put together from segments."""
     text = orjson.dumps(list(segments))
-    return (key, size, "parts", min(text, _packed(text), key=len))
+    if len(text) >= PACKED_FROM:
+        text = min(text, _packed(text), key=len)
+    return (key, size, "parts", text)
 
 
 def put(rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str], bool]) -> None:
