@@ -16,7 +16,7 @@ BODY_SILENCE_SECONDS = 30.0
 """A body may come slowly, but not stand still for longer."""
 
 MAX_JSON_DEPTH = 200
-_STEP = 1 << 20
+_STEP = 1 << 24
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.I)
 
 
