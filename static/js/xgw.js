@@ -151,8 +151,9 @@
     const list = entry.parentElement;
     if (isDouble(entry)) { entry.remove(); return; }
     if (list && list.matches(":hover")) {
-      entry.hidden = true;
-      list.addEventListener("mouseleave", () => { entry.hidden = false; }, { once: true });
+      // Not `hidden`: that would go when the row is drawn again.
+      entry.dataset.held = "";
+      list.addEventListener("mouseleave", () => { delete entry.dataset.held; }, { once: true });
     }
     entry.removeAttribute("data-hold");
   }
@@ -180,12 +181,14 @@
     older.hidden = false;
   }
 
+  // Older rows that are loaded may be on the page already, further up.
   addEventListener("htmx:after:swap", () => {
-    for (const row of all("[data-most] > [data-row]:not([data-hold])")) if (isLater(row)) row.remove();
+    const seen = new Set();
+    for (const row of all("[data-most] > [data-row]:not([data-hold])")) {
+      if (seen.has(row.id)) row.remove();
+      seen.add(row.id);
+    }
   });
-
-  // Of two rows with one id, the one that was loaded later.
-  const isLater = (row) => document.getElementById(row.id) !== row;
 
   // -- times ---------------------------------------------------------------------------------------
 
