@@ -167,8 +167,16 @@ class PageSocket:
             except simple_websocket.ConnectionClosed as closed:
                 return int(closed.reason)
 
+    def pause(self) -> None:
+        """Take nothing off the wire until `resume`: a browser that stands still."""
+        self._ws.sock.reads.clear()
+
+    def resume(self) -> None:
+        self._ws.sock.reads.set()
+
     def close(self) -> None:
         """Leave the page."""
+        self.resume()
         if self._ws.connected:
             self._ws.close()
         self._ws.thread.join(DEADLINE)
