@@ -109,13 +109,12 @@
   let wasAtEnd = true;
   const follower = () => document.querySelector("[data-follow]:not([data-follow='off'])");
 
-  function scroller(place) {
-    return getComputedStyle(place).overflowY === "auto" ? place : document.scrollingElement;
-  }
+  const scrollsItself = (place) => getComputedStyle(place).overflowY === "auto";
 
+  // On a narrow screen the page scrolls, and the conversation ends before the page does.
   function atEnd(place) {
-    const box = scroller(place);
-    return box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+    if (!scrollsItself(place)) return Math.abs(place.getBoundingClientRect().bottom - innerHeight) < 48;
+    return place.scrollHeight - place.scrollTop - place.clientHeight < 48;
   }
 
   let newBefore = 0;
@@ -123,7 +122,7 @@
   function before() {
     const place = follower();
     if (!place) return;
-    wasAtEnd = atEnd(place) || place.dataset.follow === "start";
+    wasAtEnd = atEnd(place);
     newBefore = place.querySelectorAll(".entry").length;
   }
 
@@ -145,8 +144,8 @@
   }
 
   function toEnd(place) {
-    const box = scroller(place);
-    box.scrollTop = box.scrollHeight;
+    if (scrollsItself(place)) place.scrollTop = place.scrollHeight;
+    else scrollBy(0, place.getBoundingClientRect().bottom - innerHeight);
     const pill = $("new-entries");
     if (pill) { pill.hidden = true; pill.dataset.count = 0; }
   }
@@ -157,8 +156,9 @@
     const list = entry.parentElement;
     if (isDouble(entry)) { entry.remove(); return; }
     if (list && list.matches(":hover")) {
-      entry.hidden = true;
-      list.addEventListener("mouseleave", () => { entry.hidden = false; }, { once: true });
+      // Not `hidden`: that would go when the row is drawn again.
+      entry.dataset.held = "";
+      list.addEventListener("mouseleave", () => { delete entry.dataset.held; }, { once: true });
     }
     entry.removeAttribute("data-hold");
   }
@@ -186,12 +186,14 @@
     older.hidden = false;
   }
 
+  // Older rows that are loaded may be on the page already, further up.
   addEventListener("htmx:after:swap", () => {
-    for (const row of all("[data-most] > [data-row]:not([data-hold])")) if (isLater(row)) row.remove();
+    const seen = new Set();
+    for (const row of all("[data-most] > [data-row]:not([data-hold])")) {
+      if (seen.has(row.id)) row.remove();
+      seen.add(row.id);
+    }
   });
-
-  // Of two rows with one id, the one that was loaded later.
-  const isLater = (row) => document.getElementById(row.id) !== row;
 
   // -- times ---------------------------------------------------------------------------------------
 
@@ -328,6 +330,6 @@
   addEventListener("DOMContentLoaded", () => {
     tick();
     const place = follower();
-    if (place && place.dataset.follow === "start" && scroller(place) === place) toEnd(place);
+    if (place && place.dataset.follow === "start" && scrollsItself(place)) toEnd(place);
   });
 })();

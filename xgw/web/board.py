@@ -24,6 +24,24 @@ LIMIT = 50
 SESSION_FILTERS = ("q", "since")
 TURN_FILTERS = ("status", "model", "since")
 
+TURN_EVENTS = frozenset(
+    {
+        "turn.queued",
+        "turn.started",
+        "turn.updated",
+        "turn.completed",
+        "run.started",
+        "run.updated",
+        "run.completed",
+        "step.started",
+        "step.completed",
+    }
+)
+"""After these a turn's row is another one."""
+
+SESSION_EVENTS = TURN_EVENTS | {"session.created", "session.updated", "session.deleted"}
+"""After these a session's is."""
+
 MOST_ROWS = 200
 """Rows that a page holds while new ones come in on top."""
 

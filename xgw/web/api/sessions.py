@@ -25,7 +25,7 @@ def list_sessions() -> Response:
 def get_session(ref: str) -> Response:
     """GET /sessions/{id or key}"""
     edge.only()
-    return edge.answer(_whole(find(ref)))
+    return edge.answer(whole(find(ref)))
 
 
 @routes.post("/sessions")
@@ -43,7 +43,7 @@ def open_session() -> Response:
         **wanted,
     )
     session_id, is_new = edge.services().control.open_session(facts)
-    return edge.answer(_whole(find(session_id)), 201 if is_new else 200)
+    return edge.answer(whole(find(session_id)), 201 if is_new else 200)
 
 
 @routes.patch("/sessions/<ref>")
@@ -53,7 +53,7 @@ def change_session(ref: str) -> Response:
     changes = fields.read(fields.CHANGING, needed=True)
     row = find(ref)
     edge.services().control.change_session(row, changes)
-    return edge.answer(_whole(find(row["id"])))
+    return edge.answer(whole(find(row["id"])))
 
 
 @routes.delete("/sessions/<ref>")
@@ -107,7 +107,8 @@ def find(ref: str) -> Row:
     return edge.found(row, "session", ref)
 
 
-def _whole(row: Row) -> Json:
+def whole(row: Row) -> Json:
+    """The session with the tools that it offered."""
     offered = sessions.find_tools(edge.services().store, row["id"])
     return {**_show(row), "tools": serialize.tools(offered)}
 
