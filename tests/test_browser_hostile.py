@@ -10,7 +10,7 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
 from page_width import assert_fits
-from scripted_model import Model, Row, call, chat, delta, named, result, said, user, whole
+from scripted_model import Model, Row, call, chat, delta, result, said, user, whole
 from spoken import Talk
 from visits import NARROW, WIDE, Visits
 from xgw.config import Route
@@ -97,7 +97,9 @@ class Guard:
         assert page.evaluate("typeof window.hacked") == "undefined"
         assert page.url == self._url
         assert len(page.context.pages) == 1
-        foreign = "main :is(script, iframe, img, base, link, style, meta, hx-partial, object, embed)"
+        foreign = (
+            "main :is(script, iframe, img, base, link, style, meta, hx-partial, object, embed)"
+        )
         assert page.locator(foreign).count() == 0
         assert page.locator("body script, body link, body style, body iframe").count() == 0
         assert page.locator("main :is([onerror], [onload], [style], [hx-swap-oob])").count() == 0
@@ -121,7 +123,9 @@ def asked(text: str) -> Row:
     history = [
         {"role": "system", "content": HOSTILE},
         user(HOSTILE + LONG),
-        said(HOSTILE, call("c<0>", NAME, '{"a": "' + "<script>" + '"}'), call("c1", "look", HOSTILE)),
+        said(
+            HOSTILE, call("c<0>", NAME, '{"a": "' + "<script>" + '"}'), call("c1", "look", HOSTILE)
+        ),
         result("c<0>", HOSTILE + LONG),
         result("c1", '{"html": "<img src=x onerror=alert(1)>"}'),
     ]
