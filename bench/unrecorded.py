@@ -12,6 +12,7 @@ from typing import Any
 
 from xgw.cli import main
 from xgw.recording.recorder import Ending, Opening, Recorder
+from xgw.resent import Body
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import ALONE, Ticket
@@ -26,8 +27,8 @@ class EmptyShelf(Shelf):
     def whole(self, content: bytes) -> Stored:
         return Stored(NOWHERE, len(content), ())
 
-    def request(self, body: bytes) -> Stored:
-        return Stored(NOWHERE, len(body), ())
+    def request(self, body: bytes | Body) -> Stored:
+        return Stored(NOWHERE, 0, ())
 
 
 class Forgetful(Recorder):

@@ -175,7 +175,7 @@ class Records:
         rows = self.store.fetch(query.order_by(by if by is not None else table._meta.primary_key))
         bring_back(self.store, rows, COLUMNS_OF.get(table, ()))
         if table is Event:
-            bring_back_events(self.store, [row["payload"] for row in rows])
+            bring_back_events(self.store, rows)
         return rows
 
     def turn(self, reply: Reply | Reading | str) -> Row:

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 import simple_websocket
-from wsproto.events import AcceptConnection, Request
 
+from api_socket import connect
 from gateway_fixtures import Client, Reply
 from servers import DEADLINE
 
@@ -113,27 +113,11 @@ def open_page(client: Client, path: str, **headers: str) -> Element:
     return page_of(client.get(path, **headers))
 
 
-class _Client(simple_websocket.Client):
-    """Reads no further than the handshake at first: a close may follow it at once."""
-
-    def handshake(self) -> None:
-        host = self.extra_headeers[0][1]
-        self.sock.sendall(self.ws.send(Request(host=host, target=self.path)))
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += self.sock.recv(1)
-        self.ws.receive_data(head)
-        assert isinstance(next(self.ws.events()), AcceptConnection), head
-        self.connected = True
-
-
 class PageSocket:
     """A page's socket, and what a browser would make of its messages: texts, swaps, the cursor."""
 
     def __init__(self, client: Client, path: str) -> None:
-        address = client.url.replace("http://", "ws://")
-        host = urlsplit(client.url).netloc
-        self._ws = _Client(f"{address}{path}", headers={"Host": host})
+        self._ws = connect(client, path)
         self.cursor = int(parse_qs(urlsplit(path).query)["after"][0])
         self.path = path
         self.texts: dict[str, str] = {}
@@ -183,8 +167,16 @@ class PageSocket:
             except simple_websocket.ConnectionClosed as closed:
                 return int(closed.reason)
 
+    def pause(self) -> None:
+        """Take nothing off the wire until `resume`: a browser that stands still."""
+        self._ws.sock.reads.clear()
+
+    def resume(self) -> None:
+        self._ws.sock.reads.set()
+
     def close(self) -> None:
         """Leave the page."""
+        self.resume()
         if self._ws.connected:
             self._ws.close()
         self._ws.thread.join(DEADLINE)

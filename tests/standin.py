@@ -151,10 +151,10 @@ def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flas
 
 
 def _lose_patience(seconds: float) -> None:
-    from xgw.cli import connections, worker
+    from xgw.cli import receiving, worker
 
     worker.HEAD_SECONDS = seconds
-    connections.BODY_SECONDS = connections.WRITE_SECONDS = seconds
+    receiving.BODY_SECONDS = receiving.WRITE_SECONDS = seconds
 
 
 def _serve_as_where_there_is_no_gunicorn() -> None:

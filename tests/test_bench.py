@@ -20,6 +20,7 @@ import pytest
 from xgw import clock
 from xgw.events import TYPES
 from xgw.queries import overview, sessions, turns
+from xgw.queries.events import list_events
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page
 from xgw.store import payloads
@@ -230,9 +231,13 @@ def test_its_ids_belong_together(filled: Store) -> None:
         assert id == f"turn_{trace_id}"
     for id, observation_id in filled.sql("SELECT id, observation_id FROM steps"):
         assert id.endswith(observation_id)
-    payload = "SELECT turn_id, payload FROM events WHERE type = 'turn.completed'"
-    for turn_id, text in filled.sql(payload):
-        assert json.loads(text)["turn_id"] == turn_id
+    ended = [told for told in list_events(filled, 0, 10_000) if told.type == "turn.completed"]
+    assert ended
+    for told in ended:
+        assert (told.payload["turn_id"], told.payload["session_id"]) == (
+            told.turn_id,
+            told.session_id,
+        )
 
 
 def test_its_events_tell_each_turn(filled: Store) -> None:

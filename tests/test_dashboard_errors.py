@@ -99,7 +99,7 @@ def assert_error_page(page: Page, status: int) -> None:
     [
         ("GET", "/ui/nowhere", 404, "There is nothing at /ui/nowhere."),
         ("GET", "/ui/static/000000000000/js/nothing.js", 404, "no file 'js/nothing.js'."),
-        ("GET", "/ui/socket", 400, "Check the address"),
+        ("GET", "/ui/socket", 400, "to be opened with ws:// or wss://. Check the address"),
         ("DELETE", "/ui/", 405, "DELETE is not possible at /ui/."),
         ("GET", "/ui/logout", 405, "GET is not possible at /ui/logout."),
         ("PATCH", "/", 405, "PATCH is not possible at /."),

@@ -17,6 +17,7 @@ from live_pages import Element, open_page, parse, watching
 from scripted_model import chat, says, streams
 from xgw import clock, ids
 from xgw.events import Envelope
+from xgw.queries import pages as queries
 from xgw.web import board
 from xgw.web.words import SHOWN_BYTES
 
@@ -144,6 +145,22 @@ def test_older_pages_follow_by_links_alone(pages: FilledPages) -> None:
     assert len(first.ids) == board.LIMIT
     assert len(set(first.ids + second.ids)) == board.LIMIT + 5
     assert "hidden" in second.tree.one("tbody", id="older").attributes
+
+
+def test_what_no_index_finds_is_looked_for_among_the_newest_first(
+    pages: FilledPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "EXAMINED", 10)
+    wanted = pages.filled.request(start=0, provider_name="rare")
+    for number in range(1, 25):
+        pages.filled.request(start=number, provider_name="usual")
+    page, opened = pages.open("/ui/requests?provider=rare"), 1
+    assert "Nothing found so far" in page.tree.one(class_="empty").text
+    while not page.ids:
+        older = page.tree.one("tbody", id="older").one("a")
+        assert older.text == "Look among older ones"
+        page, opened = pages.open(older.attributes["href"]), opened + 1
+    assert (page.ids, opened) == ([f"request-{wanted}"], 3)
 
 
 def test_pages_take_few_statements(pages: FilledPages) -> None:

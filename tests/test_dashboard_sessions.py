@@ -18,6 +18,7 @@ from scripted_model import chat, says
 from xgw import clock, ids
 from xgw.config import Server
 from xgw.events import Envelope
+from xgw.queries import pages as queries
 from xgw.web import board
 
 OPEN: dict[str, Any] = {"status": "running", "ended_at": None}
@@ -353,6 +354,20 @@ def test_turns_of_sessions_are_not_in_the_list_of_those_without(pages: FilledPag
     screen = pages.screen("turns")
     swaps = screen.drawn(event("turn.started", session, inside), event("turn.started", None, loose))
     assert [swap.target for swap in swaps] == ["strip", f"turn-{loose}", "rows-head"]
+
+
+@pytest.mark.parametrize("query", ["status=error", "model=rare"])
+def test_turns_without_a_session_are_narrowed_among_the_newest_first(
+    pages: FilledPages, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(queries, "EXAMINED", 10)
+    wanted = pages.filled.turn(None, 0, status="error", final_model="rare")
+    for number in range(1, 15):
+        pages.filled.turn(None, number)
+    first = pages.open(f"/ui/turns?{query}")
+    assert first.ids == []
+    older = first.tree.one("tbody", id="older").one("a").attributes["href"]
+    assert pages.open(older).ids == [f"turn-{wanted}"]
 
 
 def test_no_list_is_told_what_is_said(pages: FilledPages) -> None:

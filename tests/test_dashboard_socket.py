@@ -21,6 +21,7 @@ from scripted_model import (
     said,
     says,
     stream,
+    streams,
     usage,
     user,
 )
@@ -192,6 +193,27 @@ def test_each_page_of_a_turn_is_told_of_that_turn_alone(gate: Gate) -> None:
         gate.model.will(says("third"))
         gate.post(chat("three"))
     assert socket.swaps == []
+
+
+def test_a_browser_that_stands_still_holds_up_nobody_and_is_caught_up(gate: Gate) -> None:
+    new_session(gate, "stands-still")
+    page = open_page(gate, "/ui/sessions/stands-still")
+    pieces = [f"{number:>8} " + "x" * 4087 for number in range(2500)]
+    gate.model.will(streams(*pieces))
+    with watching(gate, page) as still, watching(gate, page) as other:
+        still.pause()
+        # The client gets all of it, and the other page too, while one takes nothing.
+        reply = gate.post(chat(stream=True, **named("stands-still")))
+        assert reply.body.endswith(DONE)
+        [turn] = gate.turns("stands-still")
+        [step] = gate.steps(turn)
+        whole = other.until_swap("Cut: there are 10.2 MB in all", f"step-{step['id']}")
+        still.resume()
+        assert still.until_swap("Cut: there are", f"step-{step['id']}").text == whole.text
+        panels = (f"turn-{turn['id']}", "side")
+        assert (
+            still.until_swap("Done in", *panels).text == other.until_swap("Done in", *panels).text
+        )
 
 
 @pytest.mark.parametrize(

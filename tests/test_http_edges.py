@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import io
 import json
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -27,6 +29,13 @@ HEADERS = f"Host: 127.0.0.1\r\n{JSON}"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     config = f"[server]\nmax_body_bytes = {LIMIT}\n"
     with installed(tmp_path_factory.mktemp("edges"), config, STANDIN) as installation:
+        yield installation.serve()
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    config = "[server]\nmax_body_bytes = 20000000\n"
+    with installed(tmp_path_factory.mktemp("roomy"), config, STANDIN) as installation:
         yield installation.serve()
 
 
@@ -310,6 +319,21 @@ def test_the_limit_counts_what_chunks_hold_not_how_they_are_sent(server: ServerP
     with Client(server) as client:
         client.send(post("/body", f"Content-Length: {LIMIT}"), b"x" * LIMIT)
         assert client.answer().json["size"] == LIMIT
+
+
+@pytest.mark.parametrize("size", [4 << 20, (4 << 20) + 1, 13_000_000])
+def test_a_large_body_and_a_request_right_behind_it(roomy: ServerProcess, size: int) -> None:
+    body = random.Random(size).randbytes(size)
+    with Client(roomy) as client:
+        for _ in range(2):
+            client.send(post("/body", f"Content-Length: {size}"), body[:70_000], body[70_000:])
+            client.send(f"GET /headers HTTP/1.1\r\n{HEADERS}\r\n")
+            told = client.answer().json
+            assert told == {"size": size, "sha256": hashlib.sha256(body).hexdigest()}
+            assert client.answer().json["PATH_INFO"] == "/headers"
+        client.send(post("/body", f"Content-Length: {size}"), body[:-1])
+        client.sock.shutdown(socket.SHUT_WR)
+        client.answer().assert_error(400)
 
 
 @pytest.mark.parametrize(

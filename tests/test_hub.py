@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -115,6 +115,60 @@ def test_a_reader_of_one_session_gets_what_is_of_it() -> None:
     assert one.get(0) == []
 
 
+def of_session(number: int) -> tuple[str, Callable[[Envelope], bool]]:
+    id = f"sess_{number}"
+    return id, lambda envelope: envelope.session_id == id
+
+
+def test_a_reader_of_several_things_gets_each_as_it_asked_for_it() -> None:
+    hub = Hub()
+    reader = hub.open()
+    hub.publish([stored(1)])
+    (one, of_one), (two, of_two) = of_session(1), of_session(2)
+    turns = Asked("turn.updated")
+    hub.add(reader, of_one, session_id=one)
+    hub.add(reader, of_one, session_id=one)
+    hub.add(reader, turns)
+    mixed = [stored(2), replace(stored(3, "run.updated"), session_id=two), delta("a")]
+    hub.publish(mixed)
+    hub.add(reader, of_two, session_id=two)
+    hub.publish([replace(stored(4), session_id=two)])
+    told = [(batch.wants, seqs(list(batch.envelopes))) for batch in reader.take(0)]
+    assert told == [(turns, [2]), (of_one, [2, None]), (turns, [4]), (of_two, [4])]
+    hub.remove(reader, turns)
+    hub.remove(reader, of_one)
+    hub.publish([stored(5), replace(stored(6), session_id=two)])
+    assert [(b.wants, seqs(list(b.envelopes))) for b in reader.take(0)] == [(of_two, [6])]
+    reader.close()
+    assert not hub.watched
+
+
+def test_a_reader_of_several_things_that_lost_one_goes_on_before_that() -> None:
+    hub = Hub()
+    slow = hub.open(capacity=2)
+    for id, wants in map(of_session, (1, 2)):
+        hub.add(slow, wants, session_id=id)
+    # Those of the first session come first: 3 is in there when there is no room for 2.
+    hub.publish([stored(1), replace(stored(2), session_id="sess_2"), stored(3)])
+    assert seqs(slow.get(0)) == [1, 3]
+    assert slow.lagged == 1
+
+
+def test_what_a_reader_of_several_things_loses_is_known_by_what_it_was() -> None:
+    hub = Hub()
+    reader = hub.open(capacity=2)
+    (one, of_one), (two, of_two) = of_session(1), of_session(2)
+    hub.add(reader, of_one, session_id=one)
+    hub.add(reader, of_two, session_id=two)
+    hub.publish([stored(1), delta("a")])
+    hub.publish([replace(stored(2), session_id=two)])
+    assert [(b.wants, seqs(list(b.envelopes))) for b in reader.take(0)] == [
+        (of_one, [1]),
+        (of_two, [2]),
+    ]
+    assert reader.take_starved() == {("step_1", "text", 0)}
+
+
 def test_nothing_goes_out_twice() -> None:
     hub = Hub(newest=2)
     reader = hub.subscribe(everything)
@@ -139,6 +193,20 @@ def test_a_reader_waits_for_something() -> None:
     hub.publish([stored(1)])
     thread.join(DEADLINE)
     assert seqs(got) == [1]
+
+
+def test_a_nudged_reader_waits_no_longer() -> None:
+    hub = Hub()
+    reader = hub.open()
+    reader.nudge()
+    assert reader.get(DEADLINE) == []
+    got: list[list[Envelope]] = []
+    thread = threading.Thread(target=lambda: got.append(reader.get(10 * DEADLINE)))
+    thread.start()
+    reader.nudge()
+    thread.join(DEADLINE)
+    assert got == [[]]
+    assert not reader.closed
 
 
 def test_a_reader_that_has_left_gets_nothing() -> None:
@@ -341,6 +409,10 @@ def test_closing_wakes_everyone() -> None:
     assert not hub.watched
     late = hub.subscribe(everything)
     assert late.closed
+    several = hub.open()
+    hub.add(several, everything)
+    assert several.closed
+    assert not hub.watched
     assert late.get(DEADLINE) == []
     late.close()
     hub.close()

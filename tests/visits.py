@@ -54,11 +54,13 @@ class Visits:
         **context: Any,
     ) -> Page:
         """The page at `url` in a context of its own, loaded; `context` as Playwright takes it."""
+        # Drawing what moves takes a whole core where there is no graphics card.
+        still: dict[str, Any] = {"reduced_motion": "reduce"}
         made = self._browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             java_script_enabled=scripts,
-            **context,
+            **(still | context),
         )
         self.watch(made)
         return self.open(made, url)

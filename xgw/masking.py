@@ -22,6 +22,7 @@ from xgw.config.credentials import (
     is_credential_name,
     is_credential_parameter,
 )
+from xgw.resent import Body
 
 __all__ = ["MASK", "Masker"]
 
@@ -94,6 +95,22 @@ class Masker:
         Everything else stays byte for byte; a body without secrets is returned as it is.
         """
         return self._without_secrets(_without_credentials(raw))
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What is masked wherever it turns up."""
+        return self._secrets
+
+    @cached_property
+    def splits_at_braces(self) -> bool:
+        """Whether nothing that is masked can have a `{` or `}` in it: then objects that stand in a
+        body can be masked one by one."""
+        return not any("{" in secret or "}" in secret for secret in self._long)
+
+    def request(self, body: Body) -> Body:
+        """A request's body, masked; its known messages were when they came first."""
+        masked = self.body(body.folded)
+        return body if masked is body.folded else Body.plain(self.body(body.whole))
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> list[list[str]]:
         """[name, value] pairs, the values of credential-named ones masked whole."""

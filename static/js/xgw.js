@@ -60,7 +60,8 @@
 
   // -- texts that grow -------------------------------------------------------------------------
   // `at` counts characters (code points) from the beginning of the text; what is there already is
-  // not added again, and what does not follow on replaces all.
+  // not added again: also where the whole text comes anew, after a connection was lost, what was
+  // selected in it stays so. What does not follow on replaces all.
 
   const PIECE = 2000;
 
@@ -69,32 +70,36 @@
     if (!place) return;
     const known = Number(place.dataset.length || 0);
     let added = text;
-    if (at > known || at === 0) { place.replaceChildren(); }
-    else if (at < known) { added = [...text].slice(known - at).join(""); }
-    const length = Math.max(at + [...text].length, at === 0 ? 0 : known);
+    if (at > known) place.replaceChildren();
+    else if (at < known) added = [...text].slice(known - at).join("");
     if (added) append(place, added);
-    place.dataset.length = length;
+    place.dataset.length = Math.max(at + [...text].length, known);
     place.closest("[data-waiting-text]")?.removeAttribute("data-waiting-text");
   }
 
-  // A block for each few thousand characters, broken at a line's end, or between words where no
-  // line ends: what a browser lays out anew for a further piece is the last block alone, however
-  // long the text is.
+  // A block for each few thousand characters, broken at a line's end, between words where no line
+  // ends, anywhere where no word does: what a browser lays out anew for a further piece is the last
+  // block alone, however long the text is.
   function append(place, text) {
-    let block = place.lastElementChild;
-    if (!block) { block = place.appendChild(document.createElement("div")); block._length = 0; }
+    let block = place.lastElementChild || newBlock(place);
+    block._length ??= block.textContent.length;
     let cut = block._length > PIECE ? text.indexOf("\n") : -1;
     if (cut < 0 && block._length > 4 * PIECE) cut = text.indexOf(" ");
     if (cut >= 0) {
       block.append(text.slice(0, cut));
-      block = place.appendChild(document.createElement("div"));
-      block._length = 0;
       text = text.slice(cut + 1);
     }
+    if (cut >= 0 || block._length > 6 * PIECE) block = newBlock(place);
     const last = block.lastChild;
     if (last && last.nodeType === Node.TEXT_NODE && last.length < PIECE) last.appendData(text);
     else block.append(text);
-    block._length = (block._length || 0) + text.length;
+    block._length += text.length;
+  }
+
+  function newBlock(place) {
+    const block = place.appendChild(document.createElement("div"));
+    block._length = 0;
+    return block;
   }
 
   // -- following the end -----------------------------------------------------------------------
@@ -104,13 +109,12 @@
   let wasAtEnd = true;
   const follower = () => document.querySelector("[data-follow]:not([data-follow='off'])");
 
-  function scroller(place) {
-    return getComputedStyle(place).overflowY === "auto" ? place : document.scrollingElement;
-  }
+  const scrollsItself = (place) => getComputedStyle(place).overflowY === "auto";
 
+  // On a narrow screen the page scrolls, and the conversation ends before the page does.
   function atEnd(place) {
-    const box = scroller(place);
-    return box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+    if (!scrollsItself(place)) return Math.abs(place.getBoundingClientRect().bottom - innerHeight) < 48;
+    return place.scrollHeight - place.scrollTop - place.clientHeight < 48;
   }
 
   let newBefore = 0;
@@ -118,7 +122,7 @@
   function before() {
     const place = follower();
     if (!place) return;
-    wasAtEnd = atEnd(place) || place.dataset.follow === "start";
+    wasAtEnd = atEnd(place);
     newBefore = place.querySelectorAll(".entry").length;
   }
 
@@ -140,8 +144,8 @@
   }
 
   function toEnd(place) {
-    const box = scroller(place);
-    box.scrollTop = box.scrollHeight;
+    if (scrollsItself(place)) place.scrollTop = place.scrollHeight;
+    else scrollBy(0, place.getBoundingClientRect().bottom - innerHeight);
     const pill = $("new-entries");
     if (pill) { pill.hidden = true; pill.dataset.count = 0; }
   }
@@ -152,8 +156,9 @@
     const list = entry.parentElement;
     if (isDouble(entry)) { entry.remove(); return; }
     if (list && list.matches(":hover")) {
-      entry.hidden = true;
-      list.addEventListener("mouseleave", () => { entry.hidden = false; }, { once: true });
+      // Not `hidden`: that would go when the row is drawn again.
+      entry.dataset.held = "";
+      list.addEventListener("mouseleave", () => { delete entry.dataset.held; }, { once: true });
     }
     entry.removeAttribute("data-hold");
   }
@@ -181,12 +186,14 @@
     older.hidden = false;
   }
 
+  // Older rows that are loaded may be on the page already, further up.
   addEventListener("htmx:after:swap", () => {
-    for (const row of all("[data-most] > [data-row]:not([data-hold])")) if (isLater(row)) row.remove();
+    const seen = new Set();
+    for (const row of all("[data-most] > [data-row]:not([data-hold])")) {
+      if (seen.has(row.id)) row.remove();
+      seen.add(row.id);
+    }
   });
-
-  // Of two rows with one id, the one that was loaded later.
-  const isLater = (row) => document.getElementById(row.id) !== row;
 
   // -- times ---------------------------------------------------------------------------------------
 
@@ -323,6 +330,6 @@
   addEventListener("DOMContentLoaded", () => {
     tick();
     const place = follower();
-    if (place && place.dataset.follow === "start" && scroller(place) === place) toEnd(place);
+    if (place && place.dataset.follow === "start" && scrollsItself(place)) toEnd(place);
   });
 })();

@@ -15,12 +15,13 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 
 import orjson
 
 from xgw.accounting.framing import PRIMING_TOKENS, Count, message_tokens, tools_tokens
+from xgw.resent import Hashes
 
 O200K = "o200k_base"
 CL100K = "cl100k_base"
@@ -35,6 +36,8 @@ SAMPLES = 16
 SAMPLE_CHARS = EXACT_CHARS // SAMPLES
 
 MAX_MODEL_NAME = 256
+SUMMED_FROM = 32
+"""Messages of a request from which their sum is remembered too."""
 
 _CL100K_MODEL = re.compile(r"gpt-4(?![o.\d])|gpt-3\.?5|text-embedding-")
 
@@ -98,18 +101,23 @@ class TokenCounter:
         model: str | None = None,
         *,
         digests: Sequence[Hashable] | None = None,
+        known: int = 0,
     ) -> int | None:
         """Tokens of a chat request: messages, tool definitions, priming of the answer.
 
-        `digests` are those of the messages, in their order. None until loaded.
+        `digests` are those of the messages, in their order; `known` is how many of the first ones
+        were all that an earlier request had. None until loaded.
         """
         encoding = encoding_of(model)
         count = self._vocabulary(encoding)
         if count is None:
             return None
-        given = (None,) * len(messages) if digests is None else digests
-        pairs = zip(messages, given, strict=True)
-        total = sum(self._message(message, encoding, count, digest) for message, digest in pairs)
+        if isinstance(digests, Hashes) and len(digests) >= SUMMED_FROM:
+            total = self._resent(messages, digests, known, encoding, count)
+        else:
+            given = (None,) * len(messages) if digests is None else digests
+            pairs = zip(messages, given, strict=True)
+            total = sum(self._message(said, encoding, count, digest) for said, digest in pairs)
         return PRIMING_TOKENS + total + self._tools(tools, encoding, count)
 
     def count_tools(self, tools: Sequence[object], model: str | None = None) -> int | None:
@@ -117,6 +125,20 @@ class TokenCounter:
         encoding = encoding_of(model)
         count = self._vocabulary(encoding)
         return None if count is None else self._tools(tools, encoding, count)
+
+    def _resent(
+        self, messages: Sequence[object], digests: Hashes, known: int, encoding: str, count: Count
+    ) -> int:
+        """Tokens of many messages; those of an earlier request as one sum."""
+        sum_before = self._cache.find((encoding, digests[:known].fold)) if known else None
+        total, first = (0, 0) if sum_before is None else (sum_before, known)
+        for position in range(first, len(digests)):
+            total += self._cache.get(
+                (encoding, digests[position]),
+                partial(_tokens_at, messages, position, count),
+            )
+        self._cache.keep((encoding, digests.fold), total)
+        return total
 
     def estimate_output(self, text: str | None, model: str | None = None) -> int | None:
         """Tokens of an answer's text; 0 for no text, None until loaded."""
@@ -172,17 +194,30 @@ class _CountCache:
         """The remembered count, else what `count` finds; nothing is remembered without digest."""
         if key[1] is None:
             return count()
+        tokens = self.find(key)
+        if tokens is None:
+            tokens = count()
+            self.keep(key, tokens)
+        return tokens
+
+    def find(self, key: tuple[str, Hashable]) -> int | None:
+        """The remembered count, if there is one."""
         with self._lock:
             known = self._counts.get(key)
             if known is not None:
                 self._counts.move_to_end(key)
-                return known
-        tokens = count()
+            return known
+
+    def keep(self, key: tuple[str, Hashable], tokens: int) -> None:
+        """Remember a count."""
         with self._lock:
             self._counts[key] = tokens
             while len(self._counts) > self._size:
                 self._counts.popitem(last=False)
-        return tokens
+
+
+def _tokens_at(messages: Sequence[object], position: int, count: Count) -> int:
+    return message_tokens(messages[position], count)
 
 
 def encoding_of(model: str | None) -> str:

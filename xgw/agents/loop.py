@@ -33,6 +33,7 @@ from xgw.recording.agents import AgentRecord
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, LimitFacts, MessageFacts, Retry, TurnEnd
 from xgw.recording.recorder import Ending
+from xgw.resent import Body
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, ToolCall, UpstreamFailure
@@ -178,7 +179,7 @@ class Loop:
             endpoint="chat.completions",
             model=self._model,
             way=self._parts.router.find(self._model, "chat.completions"),
-            body=orjson.dumps(body),
+            body=Body.plain(orjson.dumps(body)),
             stream=True,
             wants_usage=False,
             headers=(("user-agent", f"xgw/{__version__}"),),

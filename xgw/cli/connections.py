@@ -1,4 +1,4 @@
-"""Client connections of the server: heads and bodies as they come off the wire, and how one ends.
+"""Client connections of the server: the head of each request, its framing, and how one ends.
 
 gunicorn parses; what is stricter or more patient here than there is the subject of this module.
 """
@@ -7,141 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import errno
-import select
 import socket
 from typing import Any, cast
 
+from gunicorn.http import body as parsed
 from gunicorn.http import errors as parsing
 from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
-from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn
 
 from xgw import clock
+from xgw.cli.receiving import MAX_BODY_READ, Body, BodyReader, ClientSocket, LengthReader, Unreader
 from xgw.cli.refusals import MAX_HEAD_BYTES, HeadTooLarge
-from xgw.web.bodies import BODY_SILENCE_SECONDS, BrokenBody
 
 MAX_CHUNK_LINE_BYTES = 1024
-MAX_BODY_READ = 1 << 20
-BODY_SECONDS = BODY_SILENCE_SECONDS
-WRITE_SECONDS = 60.0
-"""A client that takes nothing for so long is cut."""
 
 LINGER_SECONDS = 10.0
 LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
-# Plain numbers: joining the members of an enum costs more than the call that they are for.
-_DONT_WAIT = int(socket.MSG_DONTWAIT)
-_PEEK = int(socket.MSG_DONTWAIT | socket.MSG_PEEK)
-
-
-class ClientSocket(socket.socket):
-    """A client's socket: it waits, but never without end, for a client that does nothing."""
-
-    @classmethod
-    def adopt(cls, accepted: socket.socket) -> ClientSocket:
-        """The same connection; `accepted` itself is not usable any more."""
-        family, kind, proto = accepted.family, accepted.type, accepted.proto
-        return cls(family, kind, proto, accepted.detach())
-
-    def receive_now(self) -> bytes | None:
-        """What is there, b"" at the end, None if nothing is there yet."""
-        try:
-            return self.recv(MAX_HEAD_BYTES, _DONT_WAIT)
-        except BlockingIOError:
-            return None
-
-    def receive(self, size: int, silence: float) -> bytes:
-        """The next bytes, b"" at the end; TimeoutError after `silence` seconds without any."""
-        while True:
-            try:
-                return self.recv(size, _DONT_WAIT)
-            except BlockingIOError:
-                if not self._ready(select.POLLIN, silence):
-                    raise TimeoutError("the client sends nothing") from None
-
-    def peek(self, seconds: float) -> bytes:
-        """What comes within `seconds`, left where it is; b"" if nothing does, or at the end."""
-        if not self._ready(select.POLLIN, seconds):
-            return b""
-        try:
-            return self.recv(MAX_HEAD_BYTES, _PEEK)
-        except OSError:
-            return b""
-
-    def sendall(self, data: Any, flags: int = 0, /) -> None:
-        """Send everything; BrokenPipeError once the client has taken nothing for too long.
-
-        Unlike a socket's timeout this does not limit the whole: a slow reader gets all of it.
-        """
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[self.send(view, flags | _DONT_WAIT) :]
-            except BlockingIOError:
-                if not self._ready(select.POLLOUT, WRITE_SECONDS):
-                    raise _reads_nothing() from None
-            except TimeoutError:  # the application has set a limit of its own
-                raise _reads_nothing() from None
-
-    def _ready(self, events: int, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self, events)
-        return bool(poll.poll(seconds * 1000))
-
-
-def _reads_nothing() -> BrokenPipeError:
-    return BrokenPipeError(errno.EPIPE, "the client reads nothing")
-
-
-class Unreader(SocketUnreader):  # type: ignore[misc]
-    """Where the parser reads from: the whole of a head is there already, a body may pause."""
-
-    in_head = True
-
-    def chunk(self, size_hint: int | None = None) -> bytes:
-        if self.in_head:
-            raise parsing.InvalidRequestLine("")
-        size = min(max(size_hint or 0, self.mxchunk), MAX_BODY_READ)
-        return cast(ClientSocket, self.sock).receive(size, BODY_SECONDS)
-
-
-class BodyReader:
-    """A body as the client sends it: asked for first where the client waits for that.
-
-    `ended` says whether its last byte was read: only then is it known where the next request
-    begins. Faults in it are `BrokenBody`.
-    """
-
-    def __init__(self, reader: Any, asks: ClientSocket | None) -> None:
-        self._reader = reader
-        self._asks = asks
-
-    @property
-    def ended(self) -> bool:
-        return getattr(self._reader, "length", None) == 0 or (
-            getattr(self._reader, "parser", self) is None
-        )
-
-    def read(self, size: int) -> bytes:
-        if self._asks is not None:
-            asks, self._asks = self._asks, None
-            asks.sendall(CONTINUE)
-        try:
-            return cast(bytes, self._reader.read(size))
-        except parsing.NoMoreData:
-            raise BrokenBody("the request's body ended before it was complete") from None
-        except parsing.ParseException:
-            raise BrokenBody("the request's body is not validly chunked") from None
 
 
 class ClientRequest(Request):  # type: ignore[misc]
     """One request. Framing that two servers could read differently is refused (RFC 9112, 6.3)."""
 
+    body: Body
     _expected_100_continue: bool
 
     def set_body_reader(self) -> None:
@@ -151,18 +42,20 @@ class ClientRequest(Request):  # type: ignore[misc]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise parsing.InvalidHeader("TRANSFER-ENCODING", req=self)
         super().set_body_reader()
-        reader = self.body.reader
+        reader: Any = self.body.reader
+        if isinstance(reader, parsed.LengthReader):
+            reader = LengthReader(self.unreader, reader.length)
         if codings:
             reader.limit_chunk_size_line = MAX_CHUNK_LINE_BYTES
         # gunicorn would answer 100 before the application has seen the request.
         asks = self.unreader.sock if self._expected_100_continue else None
         self._expected_100_continue = False
-        self.body.reader = BodyReader(reader, asks)
+        self.body = Body(BodyReader(reader, asks))
 
     @property
     def was_read(self) -> bool:
         """Whether nothing of it is left on the connection."""
-        return cast(bool, self.body.reader.ended) and not self.body.failed
+        return self.body.reader.ended and not self.body.failed
 
     def should_close(self) -> bool:
         if not self.was_read:

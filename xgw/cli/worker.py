@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gunicorn.workers.gthread import ThreadWorker
 
 from xgw import clock, errors
-from xgw.cli.connections import ClientSocket, Connection, Head
+from xgw.cli.connections import Connection, Head
 from xgw.cli.pool import Pool
+from xgw.cli.receiving import ClientSocket
 from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
 from xgw.cli.server import DRAIN_SECONDS
 

@@ -12,6 +12,7 @@ from xgw.exchange.headers import Headers, to_upstream
 from xgw.exchange.routing import Target, Way
 from xgw.providers.dialects.chat_request import rewrite
 from xgw.providers.transport import UpstreamRequest
+from xgw.resent import Body
 
 Endpoint = Literal["chat.completions", "embeddings"]
 
@@ -29,7 +30,7 @@ class Order:
     endpoint: Endpoint
     model: str
     way: Way
-    body: bytes
+    body: Body
     stream: bool
     wants_usage: bool
     headers: Headers
@@ -37,17 +38,22 @@ class Order:
     client: dict[str, Any]
 
 
-def build_request(order: Order, target: Target, *, ask_usage: bool) -> UpstreamRequest:
-    """The request for one target: its model name and credential, all else as the client sent it."""
-    body = rewrite(
-        order.body,
+def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:
+    """The body for one target: its model name, all else as the client sent it."""
+    edited = rewrite(
+        order.body.folded,
         model=None if target.model == order.model else target.model,
         include_usage=ask_usage,
     )
+    return order.body.edited(edited)
+
+
+def build_request(order: Order, target: Target, body: Body) -> UpstreamRequest:
+    """The request for one target with its credential."""
     url = f"{target.provider.base_url}{PATHS[order.endpoint]}{forwarded_query(order.query)}"
     headers = to_upstream(order.headers, target.provider)
     direct = target.provider.kind == "demo"  # it lives in this process, behind no proxy
-    return UpstreamRequest("POST", url, headers, body, direct)
+    return UpstreamRequest("POST", url, headers, body.whole, direct)
 
 
 def forwarded_query(query: str) -> str:

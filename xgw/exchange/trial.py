@@ -9,13 +9,14 @@ import orjson
 from xgw import clock, ids
 from xgw.exchange.answers import says_anything, texts_of, tool_calls_of, without_secrets
 from xgw.exchange.means import Means
-from xgw.exchange.order import PATHS, Order, build_request
+from xgw.exchange.order import PATHS, Order, body_for, build_request
 from xgw.exchange.relay import Capture, Relay
 from xgw.exchange.routing import Target
 from xgw.providers.errors import error_answer
-from xgw.providers.transport import UpstreamRequest, UpstreamResponse
+from xgw.providers.transport import UpstreamResponse
 from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts
 from xgw.recording.live import LiveStep
+from xgw.resent import Body
 from xgw.store.payloads import Stored
 from xgw.values import Answer, UpstreamFailure, Usage
 
@@ -26,13 +27,14 @@ class Trial:
     """A try under way. `facts` is what is recorded of it from the start, `sent` its body."""
 
     def __init__(
-        self, means: Means, order: Order, target: Target, request: UpstreamRequest, asks_usage: bool
+        self, means: Means, order: Order, target: Target, body: Body, asks_usage: bool
     ) -> None:
         self._means = means
         self._order = order
         self._target = target
         self._bodies: list[Stored] = []
-        self.request = request
+        self.body = body
+        self.request = build_request(order, target, body)
         self.asked_usage = asks_usage
         self.facts: AttemptFacts
         self.sent: Stored
@@ -62,9 +64,9 @@ class Trial:
         asks_usage: bool,
     ) -> Trial:
         """The next try, ready to go out and to be recorded."""
-        request = build_request(order, target, ask_usage=asks_usage)
-        trial = cls(means, order, target, request, asks_usage)
-        stored = means.recorder.shelf.request(means.masker.body(request.body))
+        body = body_for(order, target, ask_usage=asks_usage)
+        trial = cls(means, order, target, body, asks_usage)
+        stored = means.recorder.shelf.request(means.masker.request(body))
         trial._bodies.append(stored)
         trial.sent = stored
         trial.facts = AttemptFacts(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
+
+import orjson
 
 from xgw.recording.elements import SYSTEM_ROLES, text_of
+from xgw.resent import LATEST, Hashes, Run
 from xgw.store.payloads import fold
 
 
@@ -20,19 +23,84 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """A request's elements with their hashes; `tail` is where the new part begins."""
+class Roles:
+    """Who speaks in a list of elements: the last assistant and user, and every system prompt.
 
-    elements: Sequence[dict[str, Any]]
-    hashes: Sequence[bytes]
-    tail: int
+    They are named by their positions, -1 is none; prompts by their hashes too.
+    """
+
+    assistant: int = -1
+    user: int = -1
+    system: tuple[tuple[int, bytes], ...] = ()
+
+    def then(self, elements: Sequence[dict[str, Any]], hashes: Sequence[bytes]) -> Roles:
+        """These, and the roles of what follows; `hashes` are those of all elements, these last."""
+        assistant, user, system = self.assistant, self.user, list(self.system)
+        first = len(hashes) - len(elements)
+        for position, element in enumerate(elements, first):
+            role = element.get("role")
+            if role == "assistant":
+                assistant = position
+            elif role == "user":
+                user = position
+            elif role in SYSTEM_ROLES:
+                system.append((position, hashes[position]))
+        return Roles(assistant, user, tuple(system))
+
+
+class Elements(Sequence[dict[str, Any]]):
+    """A conversation's elements; those of a known run are read when someone asks for them."""
+
+    def __init__(self, run: Run | None, new: list[dict[str, Any]]) -> None:
+        self._run = run
+        self._new = new
+        self.known = len(run) if run is not None else 0
+        """How many of the first ones are known."""
+
+    def __len__(self) -> int:
+        return self.known + len(self._new)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(len(self))[at]]
+        position = range(len(self))[at]
+        if position >= self.known or self._run is None:
+            return self._new[position - self.known]
+        element: dict[str, Any] = orjson.loads(self._run.element(position))
+        return element
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A request's elements with their hashes, and who speaks.
+
+    `roles` are those of the first elements, by how many these are: of all, and of the few counts
+    before that.
+    """
+
+    elements: Elements
+    hashes: Hashes
+    roles: dict[int, Roles]
+
+    @property
+    def tail(self) -> int:
+        """Where the new part begins: after the last assistant element."""
+        return self._speakers.assistant + 1
+
+    @property
+    def _speakers(self) -> Roles:
+        return self.roles[len(self.elements)]
 
     def user_input(self) -> str | None:
         """The text of the last user element; None without one."""
-        for element in reversed(self.elements):
-            if element.get("role") == "user":
-                return text_of(element.get("content"))
-        return None
+        position = self._speakers.user
+        return None if position < 0 else text_of(self.elements[position].get("content"))
 
     def tool_call_ids(self) -> list[str]:
         """The calls that the new part brings results for, in order."""
@@ -44,18 +112,14 @@ class Conversation:
 
     def has_user_tail(self) -> bool:
         """Whether the new part holds a user message."""
-        return any(element.get("role") == "user" for element in self.elements[self.tail :])
+        return self._speakers.user >= self.tail
 
     def history(self, before: History | None) -> History:
         """What the session's next request is compared with; `before` is what this one was.
 
         Without a system prompt of its own, the last one recorded stays the one to compare with.
         """
-        system = frozenset(
-            digest
-            for element, digest in zip(self.elements, self.hashes, strict=True)
-            if is_system(element)
-        )
+        system = frozenset(digest for _, digest in self._speakers.system)
         if not system and before is not None:
             system = before.system
         return History(len(self.hashes), fold(self.hashes), system)
@@ -77,20 +141,30 @@ class Conversation:
         known = before.system if before is not None else frozenset()
         prompts = [
             position
-            for position in range(self.tail)
-            if is_system(self.elements[position]) and self.hashes[position] not in known
+            for position, digest in self._speakers.system
+            if position < self.tail and digest not in known
         ]
         return prompts + list(range(self.tail, len(self.elements)))
 
 
-def read_conversation(elements: Sequence[dict[str, Any]], hashes: Sequence[bytes]) -> Conversation:
-    """Find the new part: everything after the last assistant element."""
-    tail = 0
-    for position in range(len(elements) - 1, -1, -1):
-        if elements[position].get("role") == "assistant":
-            tail = position + 1
-            break
-    return Conversation(elements, hashes, tail)
+def read_conversation(
+    new: list[dict[str, Any]],
+    hashes: Hashes,
+    run: Run | None = None,
+    roles: Roles | None = None,
+) -> Conversation:
+    """A conversation from its elements' hashes and those elements that are not in a known run.
+
+    `roles` are the run's.
+    """
+    total, known = len(hashes), len(run) if run is not None else 0
+    count = max(known, total - LATEST + 1)
+    speakers = (roles or Roles()).then(new[: count - known], hashes[:count])
+    by_count = {count: speakers}
+    for at in range(count, total):
+        speakers = speakers.then(new[at - known : at - known + 1], hashes[: at + 1])
+        by_count[at + 1] = speakers
+    return Conversation(Elements(run, new), hashes, by_count)
 
 
 def is_system(element: Mapping[str, Any]) -> bool:

@@ -19,14 +19,23 @@ from xgw.exchange.means import Means
 from xgw.exchange.order import Endpoint, Order
 from xgw.exchange.routing import Router
 from xgw.gateway.answering import Answering, Reply
-from xgw.gateway.conversation import read_conversation
+from xgw.gateway.conversation import Conversation, read_conversation
 from xgw.gateway.identity import Identity, parse_traceparent, read_identity
 from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
 from xgw.gateway.record import Record
+from xgw.gateway.resending import Known, Resending
 from xgw.gateway.state import Sessions, SessionState
-from xgw.providers.dialects.chat_request import parse_object, parse_request, rewrite
+from xgw.providers.dialects.chat_request import (
+    ChatRequest,
+    parse_object,
+    parse_request,
+    rewrite,
+)
 from xgw.providers.transport import Call
+from xgw.resent import HASH_BYTES, MARK, Body, Hashes
+
+MARKED = orjson.loads(MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Gateway:
         self._sessions = sessions
         self._placement = Placement(sessions, means.recorder.shelf, means.counter.count_message)
         self._refusals = UsageRefusals()
+        self._resending = Resending()
 
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
@@ -70,24 +80,74 @@ class Gateway:
     # -- reading -------------------------------------------------------------------------------
 
     def _read(self, ask: Ask, means: Means) -> _Request:
-        by_name = {name.lower(): value for name, value in ask.headers}
+        if ask.endpoint != "chat.completions":
+            return self._read_embeddings(ask, means)
+        body, known = self._resending.find(ask.project_id, ask.body, means.masker)
+        if known is not None:
+            request = self._read_resent(ask, body, known, means)
+            if request is not None:
+                return request
         masked = means.masker.body(ask.body)
-        if ask.endpoint == "chat.completions":
-            chat = parse_request(ask.body)
-            recorded = chat if masked is ask.body else parse_request(masked)
-            fields, model = recorded.fields, chat.model
-            messages, tools = recorded.messages, chat.tools
-            stream, wants_usage = chat.stream, chat.include_usage
-        else:
-            fields = parse_object(masked)
-            model, messages, tools = _embedding_model(fields), [], None
-            stream, wants_usage = False, False
-        identity = read_identity(self._means.config.gateway, by_name, fields, ask.url_key)
-        body = rewrite(ask.body, metadata_without=identity.metadata_keys)
-        trace_id = parse_traceparent(by_name.get("traceparent"))
+        chat = parse_request(ask.body)
+        as_sent = masked is ask.body
+        recorded = chat if as_sent else parse_request(masked)
+        plain = Body.plain(ask.body)
+        return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
+
+    def _read_resent(self, ask: Ask, body: Body, known: Known, means: Means) -> _Request | None:
+        """The request whose first messages are known; None if it has to be read as a whole."""
+        try:
+            chat = parse_request(body.folded)
+        except ApiError:
+            return None
+        if not chat.strict or not chat.messages or chat.messages[0] != MARKED:
+            return None
+        if means.masker.request(body) is not body:
+            return None
+        del chat.messages[0]
+        return self._request(ask, body, chat, chat, known, is_plain=True)
+
+    def _request(
+        self,
+        ask: Ask,
+        body: Body,
+        chat: ChatRequest,
+        recorded: ChatRequest,
+        known: Known | None,
+        *,
+        is_plain: bool,
+    ) -> _Request:
+        identity = self._identity(ask, recorded.fields)
         return _Request(
-            identity, model, messages, tools, stream, wants_usage, body, trace_id, fields
+            identity=identity,
+            model=chat.model,
+            messages=recorded.messages,
+            tools=chat.tools,
+            stream=chat.stream,
+            wants_usage=chat.include_usage,
+            body=_without_identifiers(body, identity),
+            fields=recorded.fields,
+            known=known,
+            is_plain=is_plain,
         )
+
+    def _read_embeddings(self, ask: Ask, means: Means) -> _Request:
+        fields = parse_object(means.masker.body(ask.body))
+        identity = self._identity(ask, fields)
+        return _Request(
+            identity=identity,
+            model=_embedding_model(fields),
+            messages=[],
+            tools=None,
+            stream=False,
+            wants_usage=False,
+            body=_without_identifiers(Body.plain(ask.body), identity),
+            fields=fields,
+        )
+
+    def _identity(self, ask: Ask, fields: dict[str, Any]) -> Identity:
+        by_name = {name.lower(): value for name, value in ask.headers}
+        return read_identity(self._means.config.gateway, by_name, fields, ask.url_key)
 
     def _order(self, ask: Ask, request: _Request) -> Order:
         return Order(
@@ -107,10 +167,7 @@ class Gateway:
     ) -> Record:
         conversation = None
         if ask.endpoint == "chat.completions":
-            hashes = exchange.trial.sent.elements
-            if len(hashes) != len(request.messages):
-                hashes = tuple(_digest(m) for m in request.messages)
-            conversation = read_conversation(request.messages, hashes)
+            conversation = _conversation(request, exchange.trial.sent.elements)
         record = Record(
             means,
             self._placement,
@@ -119,7 +176,7 @@ class Gateway:
             exchange,
             call,
         )
-        record.begin(
+        bodies = record.begin(
             Settling(
                 project_id=ask.project_id,
                 org_id=ask.org_id,
@@ -131,11 +188,15 @@ class Gateway:
                 model=request.model,
                 tools=request.tools,
                 client_body=request.body,
-                trace_id=request.trace_id,
+                trace_id=_trace_id(ask),
                 fields=request.fields,
             ),
             self._session(ask.project_id, request.identity),
         )
+        if conversation is not None and request.is_plain:
+            self._resending.remember(
+                ask.project_id, means.masker, conversation, request.known, bodies
+            )
         return record
 
     def _session(self, project_id: str, identity: Identity) -> SessionState | None:
@@ -148,15 +209,40 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
+    """What a client asks for. `messages` are those that are not `known`.
+
+    `is_plain`: nothing of it had to be masked, or read leniently.
+    """
+
     identity: Identity
     model: str
     messages: list[dict[str, Any]]
     tools: list[Any] | None
     stream: bool
     wants_usage: bool
-    body: bytes
-    trace_id: str | None
+    body: Body
     fields: dict[str, Any]
+    known: Known | None = None
+    is_plain: bool = False
+
+
+def _conversation(request: _Request, hashes: Hashes) -> Conversation:
+    """The request's conversation; `hashes` are its body's, which has none if it is kept whole."""
+    known = request.known
+    run, roles = (known.run, known.roles) if known is not None else (None, None)
+    before = run.hashes.joined if run is not None else b""
+    if len(hashes) != len(before) // HASH_BYTES + len(request.messages):
+        hashes = Hashes(before + b"".join(map(_digest, request.messages)))
+    return read_conversation(request.messages, hashes, run, roles)
+
+
+def _without_identifiers(body: Body, identity: Identity) -> Body:
+    return body.edited(rewrite(body.folded, metadata_without=identity.metadata_keys))
+
+
+def _trace_id(ask: Ask) -> str | None:
+    given = next((v for n, v in reversed(ask.headers) if n.lower() == "traceparent"), None)
+    return parse_traceparent(given)
 
 
 def _embedding_model(fields: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from xgw.gateway.state import SessionState
 from xgw.recording.elements import message_of
 from xgw.recording.facts import MessageFacts, SessionFacts, TurnFacts
 from xgw.recording.recorder import Opening
+from xgw.resent import Body
 
 PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})
 
@@ -34,7 +35,7 @@ class Settling:
     stream: bool
     model: str
     tools: list[Any] | None
-    client_body: bytes
+    client_body: Body
     trace_id: str | None
     fields: Mapping[str, Any]
 
@@ -111,13 +112,17 @@ class Beginning:
         return messages
 
     def _estimate(self) -> int | None:
-        """Input tokens by the published rule; messages seen before cost a look-up each."""
+        """Input tokens by the published rule; what was sent before is not counted again."""
         settling = self._settling
         conversation = settling.conversation
         if conversation is None:
             return None
         return self._means.counter.estimate_request(
-            conversation.elements, settling.tools, settling.model, digests=conversation.hashes
+            conversation.elements,
+            settling.tools,
+            settling.model,
+            digests=conversation.hashes,
+            known=conversation.elements.known,
         )
 
     def _session_facts(self, session: SessionState) -> SessionFacts:
@@ -141,8 +146,8 @@ class Beginning:
         shelf, masker = self._means.recorder.shelf, self._means.masker
         trial = self._exchange.trial
         # The same bytes are not taken apart twice: with a long history that is most of the work.
-        as_sent = settling.client_body is trial.request.body
-        body = trial.sent if as_sent else shelf.request(masker.body(settling.client_body))
+        as_sent = settling.client_body is trial.body
+        body = trial.sent if as_sent else shelf.request(masker.request(settling.client_body))
         snapshot = shelf.whole(masker.body(_snapshot(settling.fields)))
         arrival.bodies += [body, snapshot]
         conversation = settling.conversation

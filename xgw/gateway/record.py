@@ -71,8 +71,8 @@ class Record:
 
     # -- the beginning -------------------------------------------------------------------------
 
-    def begin(self, settling: Settling, session: SessionState | None) -> None:
-        """Place the request and hand its start to the writer."""
+    def begin(self, settling: Settling, session: SessionState | None) -> list[Stored]:
+        """Place the request and hand its start to the writer; returns the bodies it needs."""
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
         with self._sessions.held(session) if session else nullcontext() as session:
             self._session = session
@@ -101,6 +101,7 @@ class Record:
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
             self._calls.add(self.scope.turn_id, self._call)
+        return bodies
 
     def keep(self, ticket: Ticket) -> None:
         """Another unit of this request is on its way."""

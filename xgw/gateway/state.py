@@ -21,6 +21,7 @@ import peewee
 from xgw import clock, ids
 from xgw.gateway.conversation import History, is_system
 from xgw.recording.facts import Scope
+from xgw.resent import Hashes
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.payloads import fold
@@ -271,7 +272,7 @@ class Sessions:
         session.turns[turn_id] = turn
         return turn
 
-    def _last_elements(self, column: str, value: str) -> list[bytes]:
+    def _last_elements(self, column: str, value: str) -> Hashes:
         """The element hashes of the last request of a turn or session."""
         rows = self._read(
             f"SELECT input_payload FROM steps WHERE {column} = ? AND step_type = 'llm_call' "
@@ -282,8 +283,9 @@ class Sessions:
         try:
             sent = payloads.parts(self._store, keys)
         except UNREADABLE:
-            return []
-        return [bytes.fromhex(element) for key in keys for element in sent[key]]
+            return Hashes()
+        named = (element for key in keys for element in sent[key])
+        return Hashes(bytes.fromhex("".join(named)))
 
     def _last_history(self, session_id: str) -> History | None:
         hashes = self._last_elements("session_id", session_id)

@@ -67,7 +67,7 @@ class Hub:
         self._waking = Waking()
         self._members: dict[_Wish, list[Subscription]] = {}
         self._wishes: dict[str | None, list[_Wish]] = {}
-        self._wish_of: dict[Subscription, _Wish] = {}
+        self._wishes_of: dict[Subscription, list[_Wish]] = {}
         self._closed = False
 
     def subscribe(
@@ -84,27 +84,43 @@ class Hub:
         hub is closed, a closed mailbox.
         """
         with self._lock:
-            subscription = Subscription(self.drop, self._waking, self.newest, capacity)
-            if self._closed:
-                subscription.end()
-            else:
-                self._add(subscription, _Wish(wants, session_id, live))
+            subscription = self._open(capacity)
+            self._add(subscription, _Wish(wants, session_id, live))
         return subscription
+
+    def open(self, capacity: int = MAILBOX) -> Subscription:
+        """A mailbox for nothing yet: see `add`."""
+        with self._lock:
+            return self._open(capacity)
+
+    def add(
+        self, subscription: Subscription, wants: Wants, *, session_id: str | None = None
+    ) -> None:
+        """From now on the mailbox also gets what `wants` says; its batches tell which is which.
+
+        An event that several of them want comes once for each.
+        """
+        with self._lock:
+            self._add(subscription, _Wish(wants, session_id, live=True))
+
+    def remove(self, subscription: Subscription, wants: Wants) -> None:
+        """Nothing more of what was added with `wants`; what is in the mailbox stays there."""
+        with self._lock:
+            wishes = self._wishes_of.get(subscription, [])
+            for wish in [wish for wish in wishes if wish.wants == wants]:
+                wishes.remove(wish)
+                self._leave(subscription, wish)
 
     def drop(self, subscription: Subscription) -> None:
         """Forget a subscriber."""
         with self._lock:
-            wish = self._wish_of.pop(subscription, None)
-            if wish is None:
-                return
-            self._members[wish].remove(subscription)
-            if not self._members[wish]:
-                self._forget(wish)
+            for wish in self._wishes_of.pop(subscription, ()):
+                self._leave(subscription, wish)
 
     @property
     def watched(self) -> bool:
         """Whether anyone subscribes: live frames are not even made for nobody."""
-        return bool(self._wish_of)
+        return bool(self._members)
 
     @property
     def busy(self) -> bool:
@@ -126,8 +142,8 @@ class Hub:
         """Wake and close every subscriber, now and from now on."""
         with self._lock:
             self._closed = True
-            subscriptions = list(self._wish_of)
-            for registry in (self._members, self._wishes, self._wish_of):
+            subscriptions = list(self._wishes_of)
+            for registry in (self._members, self._wishes, self._wishes_of):
                 registry.clear()
         for subscription in subscriptions:
             subscription.end()
@@ -141,7 +157,7 @@ class Hub:
             fresh = [*self._read_events(self.newest, stored[0] - 1), *fresh]
         sleepers: list[Subscription] = []
         for session_id, some in self._by_session(fresh):
-            for wish in tuple(self._wishes[session_id]):
+            for wish in tuple(self._wishes.get(session_id, ())):
                 sleepers += self._offer(wish, some)
         if stored:
             # Only now: who has seen this number finds everything up to it in the mailbox.
@@ -163,31 +179,45 @@ class Hub:
 
     def _offer(self, wish: _Wish, envelopes: Sequence[Envelope]) -> list[Subscription]:
         """Put what they want into their mailboxes; returns those who have to be woken."""
-        members = self._members[wish]
+        members = self._members.get(wish, [])
         try:
             wanted = wish.of(envelopes)
         except Exception:  # around a subscriber: the others get their events all the same
             log.exception("a subscriber failed and is closed")
-            for subscription in members:
-                del self._wish_of[subscription]
+            for subscription in tuple(members):
+                for each in self._wishes_of.pop(subscription):
+                    self._leave(subscription, each)
                 subscription.end()
-            self._forget(wish)
             return []
         if not wanted:
             return []
-        batch = Batch(wanted)
+        batch = Batch(wanted, wish.wants)
         return [subscription for subscription in members if subscription.offer(batch)]
 
     # -- who subscribes ------------------------------------------------------------------------
 
+    def _open(self, capacity: int) -> Subscription:
+        subscription = Subscription(self.drop, self._waking, self.newest, capacity)
+        if self._closed:
+            subscription.end()
+        else:
+            self._wishes_of[subscription] = []
+        return subscription
+
     def _add(self, subscription: Subscription, wish: _Wish) -> None:
-        self._wish_of[subscription] = wish
+        wishes = self._wishes_of.get(subscription)
+        if wishes is None or wish in wishes:
+            return  # closed; or there already
+        wishes.append(wish)
         if wish not in self._members:
             self._members[wish] = []
             self._wishes.setdefault(wish.session_id, []).append(wish)
         self._members[wish].append(subscription)
 
-    def _forget(self, wish: _Wish) -> None:
+    def _leave(self, subscription: Subscription, wish: _Wish) -> None:
+        self._members[wish].remove(subscription)
+        if self._members[wish]:
+            return
         del self._members[wish]
         self._wishes[wish.session_id].remove(wish)
         if not self._wishes[wish.session_id]:

@@ -22,10 +22,14 @@ Stream = tuple[str | None, object, object]
 
 
 class Batch:
-    """Events that go out together: one object for all who want the same ones."""
+    """Events that go out together: one object for all who want the same ones.
 
-    def __init__(self, envelopes: Iterable[Envelope]) -> None:
+    `wants` is what they were subscribed to with, for a mailbox that holds several such things.
+    """
+
+    def __init__(self, envelopes: Iterable[Envelope], wants: object = None) -> None:
         self.envelopes = tuple(envelopes)
+        self.wants = wants
         seqs = [e.seq for e in self.envelopes if e.seq is not None]
         self.live = len(self.envelopes) - len(seqs)
         self.last_seq = seqs[-1] if seqs else None
@@ -66,7 +70,7 @@ class Subscription:
         # A bare lock, held while nothing has come: a Condition makes a new one for each wait.
         self._gate = threading.Lock()
         self._gate.acquire()
-        self._asleep = self._roused = False
+        self._asleep = self._roused = self._nudged = False
         self._box: deque[Batch] = deque()
         self._held = self._live_held = self._characters = 0
         self._starved: set[Stream] = set()
@@ -84,19 +88,26 @@ class Subscription:
     def take(self, timeout: float) -> list[Batch]:
         """The same, in the batches in which it arrived."""
         with self._lock:
-            if self._box or self.closed or self.lagged is not None or timeout <= 0:
+            if self._ready or timeout <= 0:
+                self._nudged = False
                 return self._empty()
             self._asleep = True
         opened = self._gate.acquire(timeout=timeout)
         with self._lock:
             if not opened and not self._asleep:
                 self._gate.acquire()  # it was opened after all, just then
-            self._asleep = False
+            self._asleep = self._nudged = False
             roused, self._roused = self._roused, False
             arrived = self._empty()
         if roused:
             self._waking.next()
         return arrived
+
+    def nudge(self) -> None:
+        """Have `take` return with what there is, now or when it is called next; never waits."""
+        with self._lock:
+            self._nudged = True
+            self._open_gate()
 
     def take_starved(self) -> set[Stream]:
         """Streams that lost frames since last asked: send their whole text."""
@@ -119,6 +130,10 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def _ready(self) -> bool:
+        return bool(self._box) or self.closed or self.lagged is not None or self._nudged
 
     def _empty(self) -> list[Batch]:
         arrived = list(self._box)
@@ -150,9 +165,12 @@ class Subscription:
         """Nothing more comes; wakes a blocked `get`."""
         with self._lock:
             self.closed = True
-            if self._asleep:
-                self._asleep = False
-                self._gate.release()
+            self._open_gate()
+
+    def _open_gate(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._gate.release()
 
     def _put_whole(self, batch: Batch) -> bool:
         """Whether there was room for all of it, or for none and nothing is lost but live frames."""
@@ -176,12 +194,12 @@ class Subscription:
         for envelope in batch.envelopes:
             if self.lagged is not None:
                 return
-            self._put(envelope)
+            self._put(envelope, batch.wants)
 
-    def _put(self, envelope: Envelope) -> None:
+    def _put(self, envelope: Envelope, wants: object) -> None:
         if envelope.seq is None:
             if self._live_held < LIVE_ROOM and not self._full:
-                self._hold(envelope)
+                self._hold(envelope, wants)
                 self._live_held += 1
             elif envelope.type == "step.delta":
                 self._starved.add(stream_of(envelope))
@@ -189,17 +207,18 @@ class Subscription:
         if self._full:
             self._drop_live()
         if self._full:
-            self.lagged = self._last_seq
+            # With several wishes a later event may be there already, for another of them.
+            self.lagged = min(self._last_seq, envelope.seq - 1)
             return
-        self._hold(envelope)
+        self._hold(envelope, wants)
         self._last_seq = envelope.seq
 
     @property
     def _full(self) -> bool:
         return self._held >= self._capacity or self._characters >= CHARACTERS
 
-    def _hold(self, envelope: Envelope) -> None:
-        batch = Batch((envelope,))
+    def _hold(self, envelope: Envelope, wants: object) -> None:
+        batch = Batch((envelope,), wants)
         self._box.append(batch)
         self._held += 1
         if self._held > LIGHT:
@@ -208,9 +227,10 @@ class Subscription:
     def _drop_live(self) -> None:
         for batch in self._box:
             self._starved |= batch.streams
-        stored = [e for batch in self._empty() for e in batch.envelopes if e.seq is not None]
-        for envelope in stored:
-            self._hold(envelope)
+        for batch in self._empty():
+            for envelope in batch.envelopes:
+                if envelope.seq is not None:
+                    self._hold(envelope, batch.wants)
 
 
 def stream_of(envelope: Envelope) -> Stream:

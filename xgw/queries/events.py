@@ -35,7 +35,7 @@ def list_events(
         query = query.where(Event.type.in_(types))
     with snapshot(store):
         rows = store.fetch(query.order_by(Event.seq).limit(limit))
-        bring_back_events(store, [row["payload"] for row in rows])
+        bring_back_events(store, rows)
     return [Envelope(**row) for row in rows]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from xgw.queries import pages
 from xgw.queries.conditions import of_requests
-from xgw.queries.filters import Filters
+from xgw.queries.filters import Condition, Filters
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.store.database import Store
 from xgw.store.models import RequestLog
@@ -28,10 +28,35 @@ def list_requests(store: Store, filters: Filters, page: Page, project: str | Non
     return pages.fetch(store, RequestLog.select(*LISTED), conditions, BY_START, page)
 
 
+def search_requests(store: Store, filters: Filters, page: Page) -> Slice:
+    """The same in bounded time: a page may be short, even empty, and have more.
+
+    See `pages.search`; what no index finds is looked for among the newest.
+    """
+    bounds = Filters(tuple(c for c in filters.conditions if _has_index(c)))
+    sought = Filters(tuple(c for c in filters.conditions if not _has_index(c)))
+    if not sought.conditions:
+        return list_requests(store, filters, page)
+    select = RequestLog.select(*LISTED)
+    conditions = of_requests(bounds, None), of_requests(sought, None)
+    return pages.search(store, select, *conditions, BY_START, page)
+
+
+def _has_index(condition: Condition) -> bool:
+    match condition.name:
+        case "turn_id" | "session_id" | "since" | "until":
+            return True
+        case "status":
+            return "success" not in condition.values
+        case "status_code":
+            return all(str(value)[0] in "45" for value in condition.values)
+    return False
+
+
 def find_listed(store: Store, step_ids: Iterable[str], filters: Filters) -> list[Row]:
     """The requests of these attempts, oldest first, as `list_requests` has them.
 
-    Each with `fits`: whether `list_requests` with these filters has it.
+    Each with `fits`: whether the filters do.
     """
     query = pages.marked(RequestLog, LISTED, of_requests(filters, None))
     query = query.where(RequestLog.step_id.in_(list(step_ids)))

@@ -107,7 +107,9 @@ def _spread(first: int | None, last: int | None) -> Sequence[int]:
         return range(first, last + 1)
     # Not evenly: every second row may be of another kind, or gone.
     chance = random.Random(span)
-    return [first + int((number + chance.random()) * span / SAMPLED) for number in range(SAMPLED)]
+    return sorted(
+        {first + int((number + chance.random()) * span / SAMPLED) for number in range(SAMPLED)}
+    )
 
 
 def _kinds(

@@ -1,4 +1,4 @@
-"""Long texts, which rows and events only name: they are payloads, and brought back from there."""
+"""What rows and events only hint at, brought back: long texts, which are payloads, and fields."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from peewee import JOIN, fn
 from xgw.events import TEXTS, cut_text
 from xgw.queries.payloads import find_bodies
 from xgw.store.database import Store
+from xgw.store.layouts import spread_out
 from xgw.store.models import Payload
 from xgw.store.rows import REFERENCE, key_named, opened
 
@@ -49,8 +50,12 @@ def take_text(rows: Iterable[dict[str, Any]], column: str) -> None:
             row[column] = None if codec is None else orjson.loads(opened(codec, bytes(content)))
 
 
-def bring_back_events(store: Store, payloads: Iterable[dict[str, Any]]) -> None:
-    """Put the texts into events' payloads, cut as they were when the events were published."""
+def bring_back_events(store: Store, rows: Iterable[dict[str, Any]]) -> None:
+    """Put events' payloads as they were published into their rows: whole, with the texts cut."""
+    payloads = []
+    for row in rows:
+        row["payload"] = spread_out(row["payload"], row["turn_id"], row["session_id"])
+        payloads.append(row["payload"])
     found = [
         (payload, name, payload[name]["payload"])
         for payload in payloads

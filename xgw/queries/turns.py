@@ -38,19 +38,26 @@ def sort_of(filters: Filters) -> Sort:
     return BY_INDEX if one_session else BY_START
 
 
-def list_heads(store: Store, filters: Filters, page: Page) -> Slice:
-    """Turns by their start, without what they answered."""
+def list_alone(store: Store, filters: Filters, page: Page) -> Slice:
+    """Turns without a session by their start, without what they answered.
+
+    With a filter a page may be short, even empty, and have more: see `pages.search`.
+    """
+    heads, alone = Turn.select(*_HEAD), [Turn.session_id.is_null()]
     with snapshot(store):
-        heads, conditions = Turn.select(*_HEAD), of_turns(filters, None)
-        found = pages.fetch(store, heads, conditions, BY_START, page)
+        if filters.conditions:
+            sought = of_turns(filters, None)
+            found = pages.search(store, heads, alone, sought, BY_START, page)
+        else:
+            found = pages.fetch(store, heads, alone, BY_START, page)
         bring_back(store, found.rows, ("user_input",))
     return found
 
 
 def find_listed(store: Store, ids: Iterable[str], filters: Filters) -> list[Row]:
-    """Those of these turns that are still there, oldest first, as `list_heads` has them.
+    """Those of these turns that are still there, oldest first, as `list_alone` has them.
 
-    Each with `fits`: whether `list_heads` with these filters has it.
+    Each with `fits`: whether the filters do.
     """
     query = pages.marked(Turn, _HEAD, of_turns(filters, None))
     query = query.where(Turn.id.in_(list(ids))).order_by(start_of(Turn), Turn.id)

@@ -2,54 +2,59 @@
 
 A JSON request body is kept as a template: its text with each element of `messages` (or `input`)
 and the `tools` array replaced by references. The references of a list form a tree of nodes with
-sixteen entries each, so that a conversation that resends its history shares all but the last
-nodes: N turns cost O(N), not O(N²). Long texts in elements and in other JSON bodies are replaced by
-references too, see `rows`. A body is always rebuilt to the very same bytes.
+sixteen entries each, and those that fill no node stand in the template, so that a conversation that
+resends its history shares all but the last few: N turns cost O(N), not O(N²). Long texts in
+elements and in other JSON bodies are replaced by references too, see `rows`. A body is always
+rebuilt to the very same bytes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from xgw.store.database import Store
+from xgw.resent import HASH_BYTES, Body, Hashes, Run, grown
+from xgw.store.listing import FAN_OUT, Listed, goes_on, levels_over
 from xgw.store.pins import Pins
+from xgw.store.rebuilding import load, load_many, parts, sizes
 from xgw.store.rows import (
     PayloadRow,
     digest,
-    entries,
     leads_to,
-    node_digest,
-    opened,
     put,
     put_literal,
-    references,
     row_of,
-    spelled_out,
     template_row,
-    woven,
 )
-from xgw.store.templates import LONG, take_apart
+from xgw.store.templates import LONG, Apart, take_apart
 
 __all__ = ["PayloadRow", "Shelf", "Stored", "fold", "load", "load_many", "parts", "sizes"]
 
-FAN_OUT = 16
 KNOWN_LIMIT = 32768
-BATCH = 400
+RUNS_FROM = 32768
+"""Bytes from which it pays to note what was worked out of a body."""
+
+NO_HASHES = Hashes()
+Content = TypeVar("Content", bytes, Body)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Stored:
-    """A body's hash and size, the rows that it still needs, and the hashes of its elements."""
+    """A body's hash and size, the rows that it still needs, and the hashes of its elements.
+
+    `run` is what a body that begins with the same elements need not work out again; None for
+    short bodies, and for those whose elements are spaced unevenly.
+    """
 
     hash: str
     size: int
     rows: tuple[PayloadRow, ...]
-    elements: tuple[bytes, ...] = ()
+    elements: Hashes = NO_HASHES
+    run: Run | None = None
 
 
 class Shelf:
@@ -108,11 +113,12 @@ class Shelf:
         """A body that is nothing but this text; kept once with the bodies that have it inside."""
         return self._hand_out(self._text, text.encode("utf-8", "replace"))
 
-    def request(self, body: bytes) -> Stored:
+    def request(self, body: bytes | Body) -> Stored:
         """A JSON request body; anything else is kept whole."""
-        return self._hand_out(self._request, body)
+        given = body if isinstance(body, Body) else Body.plain(body)
+        return self._hand_out(self._request, given)
 
-    def _hand_out(self, prepare: Callable[[bytes], Stored], content: bytes) -> Stored:
+    def _hand_out(self, prepare: Callable[[Content], Stored], content: Content) -> Stored:
         while True:
             epoch = self.pins.epoch
             stored = prepare(content)
@@ -132,39 +138,49 @@ class Shelf:
         rows.append(template_row(key, len(content), [{"t": literal}]))
         return Stored(key, len(content), tuple(rows))
 
-    def _request(self, body: bytes) -> Stored:
-        template = take_apart(body)
-        if template is None:
-            return self._whole(body)
-        return self._templated(body, *template)
+    def _request(self, body: Body) -> Stored:
+        apart = take_apart(body.folded)
+        if body.run is not None and not goes_on(body, apart):
+            body = Body.plain(body.whole)
+            apart = take_apart(body.whole)
+        if apart is None:
+            return self._whole(body.whole)
+        return self._templated(body, apart)
 
-    def _templated(self, body: bytes, segments: list[Any], elements: list[bytes]) -> Stored:
-        key = digest(body).hex()
-        hashes = tuple(digest(element) for element in elements)
+    def _templated(self, body: Body, apart: Apart) -> Stored:
+        listed = Listed.of(body.run, apart)
+        hashes, size, run = listed.hashes, len(body.whole), None
+        if apart.gap is not None and size >= RUNS_FROM:
+            run, own = grown(body, apart.before, listed.new, apart.gap, hashes, apart.after)
+            key = own.hex()
+        else:
+            key = digest(body.whole).hex()
         if self.knows(key):
-            return Stored(key, len(body), (), hashes)
+            return Stored(key, size, (), hashes, run)
         rows: list[PayloadRow] = []
         written: list[Any] = []
-        for segment in segments:
+        for segment in apart.segments():
             if isinstance(segment, bytes):
                 written.append({"r": self._add_as_it_is(rows, segment)})
             elif isinstance(segment, int):
-                written.append({"e": self._add(rows, elements[segment])})
-            elif isinstance(segment, dict) and len(elements) <= FAN_OUT:
-                named = [self._add(rows, element) for element in elements]
-                written.append({"n": named, "s": segment["s"]})
+                written.append({"e": self._add_element(rows, listed, segment)})
             elif isinstance(segment, dict):
-                root = self._add_list(rows, hashes, elements)
-                written.append({"l": root, "s": segment["s"]})
+                written += self._add_list(rows, listed, segment["s"])
             else:
                 written.append(segment)
-        rows.append(template_row(key, len(body), written))
-        return Stored(key, len(body), tuple(rows), hashes)
+        rows.append(template_row(key, size, written))
+        return Stored(key, size, tuple(rows), hashes, run)
 
     def _add(self, rows: list[PayloadRow], content: bytes) -> str:
         key = digest(content).hex()
         if not self.knows(key):
             put(rows, key, content, self.knows)
+        return key
+
+    def _add_element(self, rows: list[PayloadRow], listed: Listed, position: int) -> str:
+        key = listed.hashes[position].hex()
+        if not self.knows(key):
+            put(rows, key, listed.element(position), self.knows)
         return key
 
     def _add_as_it_is(self, rows: list[PayloadRow], content: bytes) -> str:
@@ -173,151 +189,34 @@ class Shelf:
             rows.append(row_of(key, content))
         return key
 
-    def _add_list(
-        self, rows: list[PayloadRow], hashes: Sequence[bytes], elements: Sequence[bytes]
-    ) -> str:
-        """Rows of a tree over `hashes`; elements under a node that is known are known too."""
-        level, below = 0, list(hashes)
-        while True:
-            nodes = [below[at : at + FAN_OUT] for at in range(0, len(below), FAN_OUT)] or [[]]
-            above = []
-            for position, node in enumerate(nodes):
-                content = bytes([level]) + b"".join(node)
-                key = node_digest(content)
-                above.append(key)
-                if self.knows(key.hex()):
-                    continue
-                rows.append((key.hex(), len(content), "list", content))
-                if level == 0:
-                    for element in elements[position * FAN_OUT : (position + 1) * FAN_OUT]:
-                        self._add(rows, element)
-            if len(above) == 1:
-                return above[0].hex()
-            level, below = level + 1, above
+    def _add_list(self, rows: list[PayloadRow], listed: Listed, gap: str) -> list[Any]:
+        """Segments of a list: a tree for all that fills nodes of it, and the names of the rest."""
+        count = len(listed.hashes)
+        treed = count - count % FAN_OUT if count > FAN_OUT else 0
+        rest = [self._add_element(rows, listed, n) for n in range(treed, count)]
+        named = {"n": rest, "s": gap}
+        if not treed:
+            return [named]
+        tree = {"l": self._add_tree(rows, listed, treed), "s": gap}
+        return [tree, gap, named] if rest else [tree]
+
+    def _add_tree(self, rows: list[PayloadRow], listed: Listed, count: int) -> str:
+        """Rows of a tree over the first hashes; what is under a node that is known is known too."""
+        levels = levels_over(listed.hashes[:count].joined)
+        unknown = [0]
+        for level in range(len(levels) - 1, -1, -1):
+            below: list[int] = []
+            for number in unknown:
+                key, content = levels[level][number]
+                if not self.knows(key.hex()):
+                    rows.append((key.hex(), len(content), "list", content))
+                    below += range(number * FAN_OUT, number * FAN_OUT + len(content) // HASH_BYTES)
+            unknown = below
+        for position in unknown:
+            self._add_element(rows, listed, position)
+        return levels[-1][0][0].hex()
 
 
-def fold(hashes: Sequence[bytes]) -> bytes:
+def fold(hashes: Hashes) -> bytes:
     """One hash over a list of element hashes: equal folds are equal histories."""
-    return digest(b"".join(hashes))
-
-
-def load(store: Store, key: str) -> bytes:
-    """The bytes behind a hash; LookupError if the store does not have them."""
-    return load_many(store, [key])[key]
-
-
-def load_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
-    """Bodies by hash, in a few statements whatever their number; LookupError for a missing one."""
-    wanted = list(dict.fromkeys(keys))
-    with store.reading():
-        rows = _fetch(store, wanted)
-        _fetch_below(store, rows)
-    return {key: _build(rows, key) for key in wanted}
-
-
-def parts(store: Store, keys: Iterable[str]) -> dict[str, list[str]]:
-    """The element hashes of requests' messages, in order, by hash; [] for a body kept whole.
-
-    LookupError for a missing one. One statement for up to FAN_OUT elements, one more for each
-    factor of it beyond, whatever the number of requests.
-    """
-    with store.reading():
-        rows = _fetch(store, list(dict.fromkeys(keys)))
-        segments = {key: _segments(*row) for key, row in rows.items()}
-        _fetch_nodes(store, rows, [s["l"] for each in segments.values() for s in each if "l" in s])
-    return {key: _elements(rows, each) for key, each in segments.items()}
-
-
-def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
-    """Size in bytes by hash, of those that the store has."""
-    wanted = list(dict.fromkeys(keys))
-    found: dict[str, int] = {}
-    for at in range(0, len(wanted), BATCH):
-        batch = tuple(wanted[at : at + BATCH])
-        marks = ", ".join("?" * len(batch))
-        found.update(store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch))
-    return found
-
-
-# -- reading -----------------------------------------------------------------------------------
-
-
-def _fetch(store: Store, keys: Sequence[str]) -> dict[str, tuple[str, bytes]]:
-    found: dict[str, tuple[str, bytes]] = {}
-    for at in range(0, len(keys), BATCH):
-        batch = tuple(keys[at : at + BATCH])
-        marks = ", ".join("?" * len(batch))
-        rows = store.sql(f"SELECT hash, codec, data FROM payloads WHERE hash IN ({marks})", batch)
-        for key, codec, content in rows:
-            found[key] = (codec, opened(codec, content))
-    missing = [key for key in keys if key not in found]
-    if missing:
-        raise LookupError(f"payload {missing[0]} is not in the store")
-    return found
-
-
-def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
-    """Add everything that templates and list nodes refer to, level by level."""
-    level = list(rows)
-    while level:
-        below = {key for parent in level for key in references(*rows[parent])}
-        level = [key for key in below if key not in rows]
-        rows.update(_fetch(store, level))
-
-
-def _segments(codec: str, content: bytes) -> list[dict[str, Any]]:
-    """What a template refers to."""
-    return [s for s in orjson.loads(content) if isinstance(s, dict)] if codec == "parts" else []
-
-
-def _elements(rows: dict[str, tuple[str, bytes]], segments: Iterable[dict[str, Any]]) -> list[str]:
-    found: list[str] = []
-    for segment in segments:
-        if "s" in segment:
-            found += _listed(rows, segment)
-        elif "e" in segment:
-            found.append(segment["e"])
-    return found
-
-
-def _fetch_nodes(store: Store, rows: dict[str, tuple[str, bytes]], roots: Sequence[str]) -> None:
-    """Add the nodes of lists, level by level, without the elements below them."""
-    level = list(dict.fromkeys(roots))
-    while level:
-        nodes = _fetch(store, level)
-        rows.update(nodes)
-        inner = [node for _, node in nodes.values() if node[0] > 0]
-        level = list(dict.fromkeys(key for node in inner for key in entries(node)))
-
-
-def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:
-    node = rows[root][1]
-    if node[0] == 0:
-        return entries(node)
-    return [leaf for entry in entries(node) for leaf in _leaves(rows, entry)]
-
-
-def _listed(rows: dict[str, tuple[str, bytes]], segment: dict[str, Any]) -> list[str]:
-    """The element hashes of a list's segment."""
-    if "n" in segment:
-        return list(segment["n"])
-    return _leaves(rows, segment["l"])
-
-
-def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
-    codec, content = rows[key]
-    if codec == "stream":
-        return woven(content, lambda said: _build(rows, said))
-    if codec != "parts":
-        return content
-    built = []
-    for segment in orjson.loads(content):
-        if isinstance(segment, str):
-            built.append(segment.encode())
-        elif "s" not in segment:
-            (reference,) = segment.values()
-            built.append(spelled_out(segment, _build(rows, reference)))
-        else:
-            parts = (_build(rows, key) for key in _listed(rows, segment))
-            built.append(segment["s"].encode().join(parts))
-    return b"".join(built)
+    return hashes.fold

@@ -4,12 +4,14 @@ A JSON body with long texts in it is written as a template: what is around its s
 a reference to each long one, which is a row of its own. So a text costs its size once, however many
 bodies, messages and events tell of it.
 
-Codecs: `raw` and `zlib` (the bytes), `list` (a node: one byte of level, then hashes of 16 bytes),
-`parts` (the template, JSON as it is or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}`
-for the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in
-requests `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one,
-`{"e": hash}` for each element of a list that is spaced unevenly), `stream` (a streamed answer: zlib
-over JSON, the reference to what is said in it and the fields of `templates.Stream`).
+Codecs: `raw`, `text` (packed with `packing.WORDS`) and `zlib` hold the bytes. `list` is a node: one
+byte of level, then hashes of 16 bytes. `parts` is the template, JSON as it is, packed with
+`packing.FORMS` behind a byte 1, or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}` for
+the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in requests
+`{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one or the end
+of a long one, `{"e": hash}` for each element of a list that is spaced unevenly. `stream` is a
+streamed answer: packed likewise, the reference to what is said in it and the fields of
+`templates.Stream`. Nothing is written with zlib's own format any more.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ from typing import Any
 
 import orjson
 
+from xgw.store.packing import FORMS, WORDS, pack, unpack
 from xgw.store.templates import LONG, Stream, take_out_stream, take_out_texts
 
 PACKED_FROM = 200
 """Bytes from which it pays to compress."""
 
-TEMPLATE_PACKED_FROM = 300
+_WITH_FORMS = b"\x01"
 
 REFERENCE = "\x1f"
 """What a column begins with, a text or a JSON text, that names the payload which has its value."""
@@ -62,17 +65,17 @@ def key_named(value: object) -> str | None:
 def row_of(key: str, content: bytes) -> PayloadRow:
     """A body as it is."""
     if len(content) >= PACKED_FROM:
-        packed = zlib.compress(content, 1)
+        packed = pack(content, WORDS)
         if len(packed) < len(content):
-            return (key, len(content), "zlib", packed)
+            return (key, len(content), "text", packed)
     return (key, len(content), "raw", content)
 
 
 def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
     """A body of `size` bytes that is put together from segments."""
     text = orjson.dumps(list(segments))
-    if len(text) >= TEMPLATE_PACKED_FROM:
-        text = min(text, zlib.compress(text, 1), key=len)
+    if len(text) >= PACKED_FROM:
+        text = min(text, _packed(text), key=len)
     return (key, size, "parts", text)
 
 
@@ -102,7 +105,7 @@ def _stream_row(
     mark, literal = _spelled(said)
     reference = {mark: put_literal(rows, literal, knows)}
     text = orjson.dumps([reference, stream.opening, stream.lengths, stream.between])
-    return (key, len(content), "stream", zlib.compress(text, 1))
+    return (key, len(content), "stream", _packed(text))
 
 
 def woven(content: bytes, said: Callable[[str], bytes]) -> bytes:
@@ -122,9 +125,17 @@ def put_literal(rows: list[PayloadRow], literal: bytes, knows: Callable[[str], b
 
 def opened(codec: str, content: bytes) -> bytes:
     """What a row holds, uncompressed."""
+    if codec == "text":
+        return unpack(content, WORDS)
+    if codec in ("parts", "stream") and content[:1] == _WITH_FORMS:
+        return unpack(content[1:], FORMS)
     if codec in ("zlib", "stream") or (codec == "parts" and content[:1] != b"["):
         return zlib.decompress(content)
     return content
+
+
+def _packed(template: bytes) -> bytes:
+    return _WITH_FORMS + pack(template, FORMS)
 
 
 def references(codec: str, content: bytes) -> list[str]:

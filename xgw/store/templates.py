@@ -30,9 +30,40 @@ _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def take_apart(body: bytes) -> tuple[list[Any], list[bytes]] | None:
-    """Segments (text; bytes: a part kept by itself; an element's number; {"s"}: the whole list) and
-    the list's elements. None where the body is no JSON object with such a list.
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A body with a list in it: its elements, what stands before, between and after them."""
+
+    before: bytes
+    elements: list[bytes]
+    gaps: list[bytes]
+    after: bytes
+    tools: bytes
+
+    @property
+    def gap(self) -> bytes | None:
+        """What is between each two elements; None where that is not always the same."""
+        return None if len(set(self.gaps)) > 1 else self.gaps[0] if self.gaps else b","
+
+    def segments(self) -> list[Any]:
+        """Text, as it is; bytes: a part kept by itself; an element's number; {"s": gap}: the list.
+
+        The list is one where its elements are spaced evenly.
+        """
+        gap = self.gap
+        if gap is not None:
+            listed: list[Any] = [{"s": gap.decode()}]
+        else:
+            listed = [0]
+            for number, between in enumerate(self.gaps, 1):
+                listed += [between.decode(), number]
+        return [*_without(self.before, self.tools), *listed, *_without(self.after, self.tools)]
+
+
+def take_apart(body: bytes) -> Apart | None:
+    """The list of messages (or of inputs) in a request's body, and what is around it.
+
+    None where the body is no JSON object with such a list.
     """
     try:
         top = _top.decode(body)
@@ -49,14 +80,7 @@ def take_apart(body: bytes) -> tuple[list[Any], list[bytes]] | None:
     at = body.find(raw_list)
     before, gaps, after = _spacing(raw_list, elements)
     head, tail = body[:at] + before, after + body[at + len(raw_list) :]
-    tools = bytes(top.get("tools", b""))
-    if len(set(gaps)) <= 1:
-        listed: list[Any] = [{"s": (gaps[0] if gaps else b",").decode()}]
-    else:
-        listed = [0]
-        for number, gap in enumerate(gaps, 1):
-            listed += [gap.decode(), number]
-    return [*_without(head, tools), *listed, *_without(tail, tools)], elements
+    return Apart(head, elements, gaps, tail, bytes(top.get("tools", b"")))
 
 
 def take_out_texts(content: bytes) -> list[str | bytes] | None:

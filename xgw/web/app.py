@@ -37,7 +37,7 @@ from xgw.store.database import Store
 from xgw.store.payloads import Shelf
 from xgw.store.writer import Writer
 from xgw.upkeep.sweep import Sweep
-from xgw.web.api import create_api
+from xgw.web.api import create_api, ws
 from xgw.web.healthview import Measured
 from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
@@ -46,6 +46,7 @@ from xgw.web.live.socket import add_socket
 from xgw.web.pages import create_pages
 from xgw.web.refusals import register_errors
 from xgw.web.security import Guard, Keyring
+from xgw.web.sockets import Sockets
 from xgw.web.v1 import OpenAI
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flas
     register_errors(app)
     app.register_blueprint(create_api())
     app.register_blueprint(create_pages())
-    add_socket(app, services, open_screen)
+    sockets = Sockets(app)
+    add_socket(sockets, services, open_screen)
+    sockets.add("/ws", ws.converse, ws.admit)
     surface = OpenAI(app.wsgi_app, services)
     app.wsgi_app = Guard(surface, loaded.config, services.keyring)  # type: ignore[method-assign]
     return app

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from xgw import clock
 from xgw.queries import overview, pages, sessions, turns
-from xgw.queries.filters import NONE, Filters
+from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
 
@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 LIMIT = 50
 SESSION_FILTERS = ("q", "since")
 TURN_FILTERS = ("status", "model", "since")
+
+TURN_EVENTS = frozenset(
+    {
+        "turn.queued",
+        "turn.started",
+        "turn.updated",
+        "turn.completed",
+        "run.started",
+        "run.updated",
+        "run.completed",
+        "step.started",
+        "step.completed",
+    }
+)
+"""After these a turn's row is another one."""
+
+SESSION_EVENTS = TURN_EVENTS | {"session.created", "session.updated", "session.deleted"}
+"""After these a session's is."""
 
 MOST_ROWS = 200
 """Rows that a page holds while new ones come in on top."""
@@ -126,8 +144,8 @@ def _session_rows(services: Services, rows: list[Row]) -> list[SessionRow]:
 
 
 def list_turns(services: Services, wanted: Filters, page: Page) -> Rows:
-    """A page of turns, the newest first."""
-    found = turns.list_heads(services.store, wanted, page)
+    """A page of turns, the newest first; with a filter it may be short and have more."""
+    found = turns.list_alone(services.store, wanted, page)
     return Rows(_turn_rows(services, found.rows), found.next_cursor)
 
 
@@ -147,11 +165,6 @@ def _turn_rows(services: Services, rows: list[Row]) -> list[TurnRow]:
         )
         for row in rows
     ]
-
-
-def without_session(wanted: Filters) -> Filters:
-    """Only what belongs to no session."""
-    return wanted.and_also("session_id", NONE)
 
 
 # -- the strip -------------------------------------------------------------------------------------

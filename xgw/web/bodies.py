@@ -16,7 +16,7 @@ BODY_SILENCE_SECONDS = 30.0
 """A body may come slowly, but not stand still for longer."""
 
 MAX_JSON_DEPTH = 200
-_STEP = 1 << 20
+_STEP = 1 << 24
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.I)
 
 
@@ -54,15 +54,18 @@ def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
     return body
 
 
-def parse_json(body: bytes) -> Any:
-    """The value of a JSON text: strict (no NaN), nested at most 200 deep; else ApiError 400."""
+def parse_json(body: bytes, what: str = "body") -> Any:
+    """The value of a JSON text: strict (no NaN), nested at most 200 deep; else ApiError 400.
+
+    `what` is what the message calls it.
+    """
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        raise bad_request(f"the {what} is not valid JSON: {error}", code="invalid_json") from None
     # Counting is cheap and almost always enough: depth needs brackets.
     if body.count(b"{") + body.count(b"[") > MAX_JSON_DEPTH and _depth(value) > MAX_JSON_DEPTH:
-        message = f"the body's JSON is nested deeper than {MAX_JSON_DEPTH} levels"
+        message = f"the {what}'s JSON is nested deeper than {MAX_JSON_DEPTH} levels"
         raise bad_request(message, code="json_too_deep")
     return value
 

@@ -69,6 +69,12 @@ def no_websocket_here() -> ApiError:
     return ApiError(426, "invalid_request_error", message, code="websocket_not_supported")
 
 
+def needs_websocket() -> ApiError:
+    """400: for a plain HTTP request at a path that is a websocket alone."""
+    message = "this is the address of a websocket, to be opened with ws:// or wss://"
+    return errors.bad_request(message, code="websocket_needed")
+
+
 def foreign() -> ApiError:
     """403: a page that is not ours, and not one of `allowed_origins` at a path open to those."""
     return errors.forbidden("requests from this origin are not allowed", code="foreign_origin")

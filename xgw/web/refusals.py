@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import orjson
 from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import WebsocketMismatch
 
 from xgw import errors
 from xgw.errors import ApiError
 from xgw.web.condition import troubles
 from xgw.web.error_pages import render_error
 from xgw.web.headers import PAGE_HEADERS
+from xgw.web.origins import is_websocket, needs_websocket, no_websocket_here
 from xgw.web.surfaces import is_dashboard
 
 if TYPE_CHECKING:
@@ -72,6 +74,11 @@ def _render_http(error: HTTPException) -> Response:
     status = error.code or 500
     if status >= 500:
         return _render(errors.internal())
+    is_mismatch = isinstance(error, WebsocketMismatch)
+    if is_websocket(request.environ) and (is_mismatch or status == 405):
+        return _render(no_websocket_here())
+    if is_mismatch:
+        return _render(needs_websocket())
     kept = [
         (name, value)
         for name, value in error.get_headers()

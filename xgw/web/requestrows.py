@@ -45,8 +45,8 @@ class RequestRows:
 
 
 def list_requests(services: Services, wanted: Filters, page: Page) -> RequestRows:
-    """A page of requests, the newest first."""
-    found = requests.list_requests(services.store, wanted, page)
+    """A page of requests, the newest first; it may be short and have more."""
+    found = requests.search_requests(services.store, wanted, page)
     return RequestRows(_rows(found.rows), found.next_cursor)
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from xgw.queries import payloads
 from xgw.queries.pages import Row
 from xgw.queries.wording import reads_words
 from xgw.store.database import Store
 from xgw.web.api import curl
-from xgw.web.words import SHOWN_BYTES
+from xgw.web.words import SHOWN_BYTES, set_out
 
 COLUMNS = 120
 """Into how many columns the time of an answer is parted."""
@@ -83,19 +81,7 @@ def shown(body: bytes) -> Body:
     """At most SHOWN_BYTES of a body."""
     if len(body) > SHOWN_BYTES:
         return Body(body[:SHOWN_BYTES].decode(errors="replace"), len(body), is_cut=True)
-    return Body(_spelled(body), len(body))
-
-
-def _spelled(body: bytes) -> str:
-    """JSON set out, if nothing but white space changes by that; else the text as it was."""
-    try:
-        value = orjson.loads(body)
-        compact = orjson.dumps(value)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return body.decode(errors="replace")
-    if b"".join(compact.split()) != b"".join(body.split()):
-        return body.decode(errors="replace")
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return Body(set_out(body.decode(errors="replace")), len(body))
 
 
 def _curl(log: Row, bodies: dict[str, bytes]) -> str | None:

@@ -11,8 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xgw import clock
+from xgw.queries.overview import Overview
 from xgw.queries.stats import Stats
 from xgw.queries.steps import Changes
+
+LEFT_OUT = frozenset({"metadata", "session_summary", "working_memory", "artifacts", "fits"})
+TITLE_CHARACTERS = 200
+NOW = (
+    "id",
+    "step_type",
+    "step_index",
+    "name",
+    "provider_name",
+    "model",
+    "attempt",
+    "started_at",
+    "tool_call_id",
+    "running",
+)
+"""What is told of the step under way: not its arguments."""
 
 Row = Mapping[str, Any]
 Json = dict[str, Any]
@@ -56,6 +73,27 @@ def session(row: Row, window: int | None) -> Json:
     shown["context"] = _context(row, window)
     shown["budget"] = _budget(row)
     return shown
+
+
+def session_summary(row: Row, window: int | None) -> Json:
+    """A session without what may be large in it."""
+    shown = session(row, window)
+    return {name: value for name, value in shown.items() if name not in LEFT_OUT}
+
+
+def standing(seen: Overview) -> Json:
+    """How a session stands; `title` is its first input while it has none."""
+    now = seen.now
+    return {
+        "state": seen.state,
+        "cause": seen.cause,
+        "waits_for": seen.waits_for,
+        "turn_id": seen.turn_id,
+        "title": seen.title[:TITLE_CHARACTERS],
+        "served_by": seen.served_by,
+        "wasted": seen.wasted,
+        "now": None if now is None else _columns("step", {n: getattr(now, n) for n in NOW}),
+    }
 
 
 def tools(offered: Iterable[Any]) -> list[Json]:

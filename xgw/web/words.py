@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ _STATES = {
     "archived": "archived",
 }
 _CAUSES = {"client_disconnect": "client left", "user_cancel": "by a person"}
-_TITLES = re.compile(r"\s+")
+_WHITE = re.compile(r"\s+")
 _BEGINS_WITH_WORD = re.compile(r"[a-z]+[ ']")
 
 
@@ -45,7 +46,7 @@ def standing(seen: TurnOverview) -> str:
 
 def title(text: str | None, most: int = 120) -> str:
     """A text in one line, cut."""
-    line = _TITLES.sub(" ", text or "").strip()
+    line = _WHITE.sub(" ", text or "").strip()
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
@@ -70,23 +71,33 @@ def short_key(key: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON, indented; a text that is JSON is taken apart, any other stands as it is."""
+    """JSON, indented. A text that is JSON is set out where only white space changes by that:
+    spellings such as 1.10, doubled keys and whatever else it says stay visible."""
     if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return str(value)
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+        return set_out(value)
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except TypeError:  # deeper than it can write
+        return json.dumps(value, ensure_ascii=False)
+
+
+def set_out(text: str) -> str:
+    """A JSON text indented if nothing but white space changes by that, else as it was."""
+    try:
+        spelled = orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode()
+    except (orjson.JSONDecodeError, TypeError):
+        return text
+    return spelled if _WHITE.sub("", spelled) == _WHITE.sub("", text) else text
 
 
 def json_line(value: Any) -> str:
-    """JSON in one line; a text that is JSON is taken apart, any other stands as it is."""
+    """JSON in one line; a text stands as it is."""
     if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return str(value)
-    return orjson.dumps(value).decode()
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # deeper than it can write
+        return json.dumps(value, ensure_ascii=False)
 
 
 def beyond_text(parts: Any) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class ChatRequest:
     """A chat request as far as xgw reads it.
 
     `body` is as sent; `fields` is its top level, fit to be stored (lone surrogates are U+FFFD). Of
-    a name that occurs twice the last value counts, here and after `rewrite`.
+    a name that occurs twice the last value counts, here and after `rewrite`. `strict`: nothing in
+    it had to be read leniently.
     """
 
     model: str
@@ -41,11 +42,12 @@ class ChatRequest:
     user: str | None
     body: bytes
     fields: dict[str, Any]
+    strict: bool = True
 
 
 def parse_request(body: bytes, max_depth: int = 200) -> ChatRequest:
     """Read a chat request. Raises ApiError (400) naming what is wrong with it."""
-    fields = parse_object(body, max_depth)
+    fields, strict = _parse_top(body, max_depth)
     model = fields.get("model")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "a string", missing=model is None)
@@ -66,6 +68,7 @@ def parse_request(body: bytes, max_depth: int = 200) -> ChatRequest:
         user=user if isinstance(user, str) else None,
         body=body,
         fields=fields,
+        strict=strict,
     )
 
 
@@ -111,6 +114,11 @@ def _edit(body: bytes, edit: Callable[[bytes], bytes]) -> bytes:
 
 def parse_object(body: bytes, max_depth: int = 200) -> dict[str, Any]:
     """The top level of a JSON request. Raises ApiError (400) for anything else."""
+    return _parse_top(body, max_depth)[0]
+
+
+def _parse_top(body: bytes, max_depth: int) -> tuple[dict[str, Any], bool]:
+    """The top level, and whether a strict parser read it."""
     strict = True
     try:
         fields = orjson.loads(body)
@@ -129,9 +137,9 @@ def parse_object(body: bytes, max_depth: int = 200) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise bad_request("the body must be a JSON object", code="invalid_json")
     if strict:
-        return fields
+        return fields, True
     cleaned: dict[str, Any] = storable(fields, max_depth)
-    return cleaned
+    return cleaned, False
 
 
 def _parse_messages(messages: Any) -> list[dict[str, Any]]:

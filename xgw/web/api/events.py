@@ -11,12 +11,10 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.events import TYPES, Envelope
 from xgw.queries import events
-from xgw.web.api import edge, sessions
+from xgw.web.api import edge, fields, sessions
 from xgw.web.api.feed import Feed, Wanted, Watch
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-MAX_SEQ = (1 << 63) - 1
-
 
 routes = Blueprint("events", __name__)
 
@@ -35,7 +33,7 @@ def stream_session_events(ref: str) -> Response:
 
 def _stream(session_id: str | None) -> Response:
     running = edge.services()
-    newest = max(running.hub.newest, events.newest(running.store))
+    newest = newest_seq()
     watch = Watch(Wanted(edge.project(), session_id, _types()), _cursor(newest))
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=HEADERS)
@@ -67,12 +65,23 @@ def _cursor(newest: int) -> int | None:
     text = request.headers.get("Last-Event-ID") or request.args.get("after")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_SEQ:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > fields.MAX_SEQ:
         raise errors.unprocessable(f"{name} must be the seq of an event, or 0", param=name)
-    if int(text) > newest:
-        message = f"{name} {text} is ahead of the newest event {newest}"
+    return reached(name, int(text), newest)
+
+
+def newest_seq() -> int:
+    """The `seq` of the newest event."""
+    running = edge.services()
+    return max(running.hub.newest, events.newest(running.store))
+
+
+def reached(name: str, seq: int, newest: int) -> int:
+    """This `seq`; ApiError 409 if it has not been yet."""
+    if seq > newest:
+        message = f"{name} {seq} is ahead of the newest event {newest}"
         raise errors.conflict(message, code="cursor_ahead")
-    return int(text)
+    return seq
 
 
 def _types() -> frozenset[str] | None:

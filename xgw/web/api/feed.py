@@ -42,43 +42,23 @@ class Watch:
     after: int | None = None
 
 
-class Feed:
-    """One watcher's events in order, none missed and none twice; for one thread."""
+class View:
+    """What one watcher has been sent, so that it misses nothing and gets nothing twice.
 
-    def __init__(self, store: Store, hub: Hub, live: LiveSteps, watch: Watch) -> None:
+    In this order: all `pages`; the subscription; the `pages` since; `first`, with what the mailbox
+    holds by then; from then on `fresh` and `again`. For one thread.
+    """
+
+    def __init__(self, store: Store, live: LiveSteps, watch: Watch) -> None:
         self.watch = watch
         self._store = store
-        self._hub = hub
         self._live = live
         self._read_upto = watch.after or 0
         self._ended: set[str | None] = set()
         self._lengths: dict[Stream, int] = {}
-        self._told_upto = 0
 
-    def batches(self, idle_seconds: float) -> Iterator[list[Batch]]:
-        """Events as they come; nothing in the list after `idle_seconds` without any.
-
-        Ends when the server shuts down, and after `stream.lagged` if this watcher is too slow.
-        """
-        wanted = self.watch.wanted
-        # Most of a long history is read before a mailbox fills up, the rest after it is there.
-        yield from self._stored()
-        with self._hub.subscribe(wanted, session_id=wanted.session_id) as mailbox:
-            yield from self._stored()
-            yield from self._joined(mailbox)
-            while True:
-                arrived = self._take(mailbox, idle_seconds)
-                batches = self._fresh(arrived) + self._whole_again(mailbox)
-                if not arrived and mailbox.closed:
-                    return
-                if not arrived and mailbox.lagged is not None:
-                    yield [_lagged(mailbox.lagged)]
-                    return
-                if batches or not arrived:
-                    yield batches
-
-    def _stored(self) -> Iterator[list[Batch]]:
-        """What the store has after the cursor, page by page."""
+    def pages(self) -> Iterator[list[Batch]]:
+        """What the store has after the cursor and was not read yet, page by page."""
         if self.watch.after is None:
             return
         wanted = self.watch.wanted
@@ -101,48 +81,45 @@ class Feed:
             if len(page) < PAGE:
                 return
 
-    def _take(self, mailbox: Subscription, idle_seconds: float) -> list[Batch]:
-        newest = self._hub.newest
-        arrived = mailbox.take(idle_seconds)
-        self._told_upto = newest
-        return arrived
+    def whole(self) -> list[Envelope]:
+        """The whole text so far of steps under way."""
+        return self._live.snapshot(self.watch.wanted)
 
-    def _joined(self, mailbox: Subscription) -> Iterator[list[Batch]]:
-        """The whole text so far of steps under way, then what came in since the subscription.
+    def first(self, whole: list[Envelope], arrived: list[Batch], told_upto: int) -> list[Batch]:
+        """The `whole` texts, then what `arrived` since the subscription.
 
-        A step whose start is still in the mailbox is left out: all of its frames are there too.
+        A step whose start is in there is left out: all of its frames are there too.
         """
-        whole = self._live.snapshot(self.watch.wanted)
-        arrived = self._take(mailbox, 0)
         begun = {e.step_id for b in arrived for e in b.envelopes if e.type == "step.started"}
-        batches = self._replaced(whole, lambda e: e.step_id not in begun) + self._fresh(arrived)
-        if batches:
-            yield batches
+        replaced = self._replaced(whole, lambda e: e.step_id not in begun)
+        return replaced + self.fresh(arrived, told_upto)
 
-    def _whole_again(self, mailbox: Subscription) -> list[Batch]:
+    def again(self, starved: set[Stream]) -> list[Batch]:
         """The whole text of streams that lost frames because this watcher was slow."""
-        starved = mailbox.take_starved()
         if not starved:
             return []
-        whole = self._live.snapshot(self.watch.wanted)
-        return self._replaced(whole, lambda e: stream_of(e) in starved)
+        return self._replaced(self.whole(), lambda e: stream_of(e) in starved)
+
+    def fresh(self, arrived: list[Batch], told_upto: int) -> list[Batch]:
+        """What of a mailbox's content the watcher has not got yet.
+
+        `arrived` is all that was in it for this watcher; everything up to `told_upto` had gone out
+        before it was taken.
+        """
+        if self._is_level:
+            return arrived
+        fresh = [e for batch in arrived for e in batch.envelopes if self._is_new(e)]
+        # Whatever comes in from now on was made after the whole texts were taken.
+        self._lengths.clear()
+        if told_upto >= self._read_upto:
+            self._read_upto, self._ended = 0, set()
+        return [Batch(fresh)] if fresh else []
 
     def _replaced(self, whole: list[Envelope], shown: Callable[[Envelope], bool]) -> list[Batch]:
         frames = [e for e in whole if shown(e) and e.step_id not in self._ended]
         for frame in frames:
             self._lengths[stream_of(frame)] = frame.payload["text_length"]
         return [Batch(frames)] if frames else []
-
-    def _fresh(self, arrived: list[Batch]) -> list[Batch]:
-        """What of a mailbox's content the watcher has not got yet."""
-        if self._is_level:
-            return arrived
-        fresh = [e for batch in arrived for e in batch.envelopes if self._is_new(e)]
-        # Whatever comes in from now on was made after the whole texts were taken.
-        self._lengths.clear()
-        if self._told_upto >= self._read_upto:
-            self._read_upto, self._ended = 0, set()
-        return [Batch(fresh)] if fresh else []
 
     @property
     def _is_level(self) -> bool:
@@ -160,8 +137,45 @@ class Feed:
         return bool(envelope.payload["text_length"] > known)
 
 
-def _lagged(resume_after: int) -> Batch:
+class Feed:
+    """One watcher's events in order, none missed and none twice; for one thread."""
+
+    def __init__(self, store: Store, hub: Hub, live: LiveSteps, watch: Watch) -> None:
+        self.watch = watch
+        self._hub = hub
+        self._view = View(store, live, watch)
+
+    def batches(self, idle_seconds: float) -> Iterator[list[Batch]]:
+        """Events as they come; nothing in the list after `idle_seconds` without any.
+
+        Ends when the server shuts down, and after `stream.lagged` if this watcher is too slow.
+        """
+        wanted, view = self.watch.wanted, self._view
+        # Most of a long history is read before a mailbox fills up, the rest after it is there.
+        yield from view.pages()
+        with self._hub.subscribe(wanted, session_id=wanted.session_id) as mailbox:
+            yield from view.pages()
+            if first := view.first(view.whole(), *take(self._hub, mailbox, 0)):
+                yield first
+            while True:
+                arrived, told_upto = take(self._hub, mailbox, idle_seconds)
+                batches = view.fresh(arrived, told_upto) + view.again(mailbox.take_starved())
+                if not arrived and mailbox.closed:
+                    return
+                if not arrived and mailbox.lagged is not None:
+                    yield [Batch([lagged(mailbox.lagged)])]
+                    return
+                if batches or not arrived:
+                    yield batches
+
+
+def take(hub: Hub, mailbox: Subscription, timeout: float) -> tuple[list[Batch], int]:
+    """What is in the mailbox, and the `seq` up to which everything had gone out before."""
+    newest = hub.newest
+    return mailbox.take(timeout), newest
+
+
+def lagged(resume_after: int, session_id: str | None = None) -> Envelope:
+    """What a watcher is told that was too slow."""
     payload = {"resume_after": resume_after}
-    return Batch(
-        [Envelope(None, "stream.lagged", clock.now(), "", None, None, None, None, payload)]
-    )
+    return Envelope(None, "stream.lagged", clock.now(), "", session_id, None, None, None, payload)

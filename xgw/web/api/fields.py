@@ -1,4 +1,4 @@
-"""The fields of requests' bodies: read once, each checked, none that is not known.
+"""The fields of requests' bodies and payloads: read once, each checked, none that is not known.
 
 Every mistake is an ApiError 422 that names the field in `param`.
 """
@@ -26,6 +26,7 @@ MAX_TOKENS = 1 << 53
 MAX_USD = 1e9
 MAX_NAME = 64
 MAX_WAIT_SECONDS = 3600
+MAX_SEQ = (1 << 63) - 1
 
 Json = dict[str, Any]
 Check = Callable[[str, Any], Any]
@@ -39,10 +40,22 @@ def read(checks: Mapping[str, Check], *, needed: bool = False) -> Json:
     body = parse_json(content)
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
-    for name in body:
+    return checked(body, checks)
+
+
+def checked(given: Json, checks: Mapping[str, Check]) -> Json:
+    """The fields of an object, each checked."""
+    for name in given:
         if name not in checks:
             raise unprocessable(f"there is no field {name[:64]!r} here", param=name[:64])
-    return {name: checks[name](name, value) for name, value in body.items()}
+    return {name: checks[name](name, value) for name, value in given.items()}
+
+
+def required(given: Json, name: str) -> Any:
+    """A field that must be there."""
+    if name not in given:
+        raise unprocessable(f"{name} must be given", param=name)
+    return given[name]
 
 
 def identifier(name: str, value: Any) -> str | None:
@@ -152,6 +165,29 @@ def one_of(*known: str) -> Check:
     return check
 
 
+def reference(name: str, value: Any) -> str:
+    """An id or a key of something that is there."""
+    if not isinstance(value, str) or not value:
+        raise unprocessable(f"{name} must be a text", param=name)
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise unprocessable(f"{name} must be true or false", param=name)
+    return value
+
+
+def seq(name: str, value: Any) -> int | None:
+    """The `seq` of an event, 0 for before the first, or null."""
+    if value is None:
+        return None
+    if not (_is_whole(value) and 0 <= value <= MAX_SEQ):
+        raise unprocessable(f"{name} must be the seq of an event, or 0", param=name)
+    return int(value)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -197,3 +233,9 @@ CHANGING: Mapping[str, Check] = {
     "budget": budget,
 }
 """What `PATCH /sessions/{id}` takes."""
+
+FOLLOWING: Mapping[str, Check] = {"session_id": reference, "after": seq, "deltas": flag}
+"""What `session.subscribe` takes."""
+
+NAMING_SESSION: Mapping[str, Check] = {"session_id": reference}
+NAMING_TURN: Mapping[str, Check] = {"turn_id": reference}

@@ -25,7 +25,7 @@ def list_sessions() -> Response:
 def get_session(ref: str) -> Response:
     """GET /sessions/{id or key}"""
     edge.only()
-    return edge.answer(_whole(find(ref)))
+    return edge.answer(whole(find(ref)))
 
 
 @routes.post("/sessions")
@@ -45,7 +45,7 @@ def open_session() -> Response:
         if definition is None:
             raise unprocessable(f"there is no agent {name!r}", param="agent")
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
-    return edge.answer(_whole(session), 201 if is_new else 200)
+    return edge.answer(whole(session), 201 if is_new else 200)
 
 
 @routes.patch("/sessions/<ref>")
@@ -55,7 +55,7 @@ def change_session(ref: str) -> Response:
     changes = fields.read(fields.CHANGING, needed=True)
     row = find(ref)
     edge.services().control.change_session(row, changes)
-    return edge.answer(_whole(find(row["id"])))
+    return edge.answer(whole(find(row["id"])))
 
 
 @routes.delete("/sessions/<ref>")
@@ -111,7 +111,8 @@ def find(ref: str) -> Row:
     return edge.found(row, "session", ref)
 
 
-def _whole(row: Row) -> Json:
+def whole(row: Row) -> Json:
+    """The session with the tools that its agent has, or that it offered."""
     definition = edge.services().agents.get(row["agent_name"] or "")
     if definition is not None:
         return {**_show(row), "tools": agents.tools(definition)}

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from xgw.queries import runs, steps, turns
 from xgw.web import serialize
 from xgw.web.api import edge, fields
-from xgw.web.serialize import Row
+from xgw.web.serialize import Json, Row
 
 routes = Blueprint("turns", __name__)
 
@@ -35,12 +35,17 @@ def cancel_turn(id: str) -> Response:
     """POST /turns/{id}/cancel: the turn, cancelled; 409 if it is over"""
     edge.only()
     fields.read({})
+    return edge.answer(cancel(id))
+
+
+def cancel(id: str) -> Json:
+    """Cancel a turn; as it is then."""
     store = edge.services().store
     row = edge.found(turns.find_turn(store, id, edge.project()), "turn", id)
     if not (row["status"] == "queued" and _withdraw(row)):
         edge.services().control.cancel_turn(id)
     turn = edge.found(turns.find_turn_with_runs(store, id, edge.project()), "turn", id)
-    return edge.answer(serialize.turn(turn, edge.show_payloads([turn], expanded=False)))
+    return serialize.turn(turn, edge.show_payloads([turn], expanded=False))
 
 
 def _withdraw(turn: Row) -> bool:

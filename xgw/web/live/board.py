@@ -16,20 +16,6 @@ from xgw.web.templating import render
 if TYPE_CHECKING:
     from xgw.web.app import Services
 
-_OF_TURNS = frozenset(
-    {
-        "turn.queued",
-        "turn.started",
-        "turn.updated",
-        "turn.completed",
-        "run.started",
-        "run.updated",
-        "run.completed",
-        "step.started",
-        "step.completed",
-    }
-)
-_OF_SESSIONS = frozenset({"session.created", "session.updated", "session.deleted"})
 _TURN_BEGINS = frozenset({"turn.queued", "turn.started"})
 
 
@@ -43,12 +29,12 @@ def _turn_alone(envelope: Envelope) -> str | None:
 
 SESSIONS = Noun(
     "session",
-    _OF_SESSIONS | _OF_TURNS,
+    board.SESSION_EVENTS,
     _TURN_BEGINS | {"session.created"},
     _session_of,
     board.find_sessions,
 )
-TURNS = Noun("turn", _OF_TURNS, _TURN_BEGINS, _turn_alone, board.find_turns)
+TURNS = Noun("turn", board.TURN_EVENTS, _TURN_BEGINS, _turn_alone, board.find_turns)
 
 
 class BoardScreen(ListScreen):
@@ -78,5 +64,5 @@ def open_sessions(services: Services, query: Mapping[str, str]) -> BoardScreen:
 
 def open_turns(services: Services, query: Mapping[str, str]) -> BoardScreen:
     """The list of turns without a session; `older` is one of its further pages."""
-    fitting = board.without_session(lists.asked("turns", query, board.TURN_FILTERS))
+    fitting = lists.asked("turns", query, board.TURN_FILTERS)
     return BoardScreen(services, TURNS, fitting, grows=lists.grows(query))

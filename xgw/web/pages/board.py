@@ -29,14 +29,14 @@ routes = Blueprint("board", __name__)
 def list_sessions() -> Response:
     """GET /ui/: `q` in the filter language, `since`, `cursor`"""
     asked = read_asked("sessions", board.SESSION_FILTERS)
-    return _answer("sessions/list.html", asked, board.list_sessions, asked.wanted)
+    return _answer("sessions/list.html", asked, board.list_sessions)
 
 
 @routes.get("/ui/turns")
 def list_turns() -> Response:
     """GET /ui/turns: turns without a session; `status`, `model`, `since`, `cursor`"""
     asked = read_asked("turns", board.TURN_FILTERS)
-    return _answer("turns/list.html", asked, board.list_turns, board.without_session(asked.wanted))
+    return _answer("turns/list.html", asked, board.list_turns)
 
 
 @routes.get("/ui/strip")
@@ -46,13 +46,13 @@ def show_strip() -> Response:
     return frame.partial("sessions/_strip.html", strip=counts)
 
 
-def _answer(template: str, asked: Asked, read: ReadRows, wanted: Filters) -> Response:
+def _answer(template: str, asked: Asked, read: ReadRows) -> Response:
     """The page as it is at one moment, whose cursor is that of the events."""
     services = frame.services()
     with snapshot(services.store):
         cursor = events.newest(services.store)
         strip = board.read_strip(services)
-        found = Rows([]) if asked.mistake else read(services, wanted, asked.page)
+        found = Rows([]) if asked.mistake else read(services, asked.wanted, asked.page)
     return frame.page(
         template,
         status=asked.status,

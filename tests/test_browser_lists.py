@@ -1,0 +1,183 @@
+"""The lists in a real Chromium: what comes in, goes, is loaded on and is never there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accessibility import assert_accessible
+from filled_pages import FilledPages, filled_pages
+from gateway_fixtures import Gate, gate_and_model
+from scripted_model import chat, says
+from servers import eventually
+from visits import NARROW, WIDE, Visits
+from xgw import clock
+from xgw.web import board
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ROWS = "[data-row]"
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    with gate_and_model(tmp_path) as opened:
+        opened.model.always(says("yes"))
+        yield opened
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[FilledPages]:
+    with filled_pages(tmp_path) as opened:
+        yield opened
+
+
+def ask(gate: Gate, session: str, text: str = "Hello") -> None:
+    gate.ended(gate.post(chat(text), x_session_id=session))
+
+
+def live(page: Page) -> Page:
+    """The page once its socket is open."""
+    page.locator("#connection", has_text="live").wait_for()
+    return page
+
+
+def keys(page: Page) -> list[str]:
+    """The keys of the sessions that can be seen, in order."""
+    found = page.locator(f"{ROWS}:not([data-held]) .row-sub code")
+    return [key.get_attribute("title") or "" for key in found.all()]
+
+
+def shown_once(page: Page) -> int:
+    """How many rows the page has; AssertionError if one is there twice."""
+    ids = page.locator(ROWS).evaluate_all("rows => rows.map(row => row.id)")
+    assert len(ids) == len(set(ids))
+    return len(ids)
+
+
+def test_the_first_session_takes_the_place_of_how_to_begin(gate: Gate, visit: Visits) -> None:
+    page = live(visit(f"{gate.url}/ui/"))
+    assert page.locator(".empty").is_visible()
+    ask(gate, "first")
+    page.locator(ROWS, has_text="done").wait_for()
+    assert keys(page) == ["first"]
+    assert not page.locator(".empty").is_visible()
+
+
+def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Visits) -> None:
+    ask(gate, "old")
+    page = live(visit(f"{gate.url}/ui/"))
+    page.hover(ROWS)
+    ask(gate, "fresh")
+    page.locator(f"{ROWS}[data-held]", has_text="done").wait_for(state="attached")
+    assert keys(page) == ["old"]
+    page.mouse.move(2, 2)
+    eventually(lambda: keys(page) == ["fresh", "old"])
+
+
+def test_a_session_that_goes_on_stays_where_it_is(gate: Gate, visit: Visits) -> None:
+    for key in ("a", "b", "c"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/"))
+    ask(gate, "a", "Once more")
+    page.locator(ROWS).last.locator(".cell-turns", has_text="2").wait_for()
+    assert keys(page) == ["c", "b", "a"]
+    assert shown_once(page) == 3
+    page.reload()
+    assert keys(page) == ["a", "c", "b"]
+
+
+def test_what_does_not_fit_the_filter_any_more_goes(gate: Gate, visit: Visits) -> None:
+    page = live(visit(f"{gate.url}/ui/?q=attempts%3C2"))
+    ask(gate, "plain")
+    page.locator(ROWS, has_text="done").wait_for()
+    session = gate.session("plain")["id"]
+    assert gate.get(f"/sessions/{session}", "DELETE").status == 204
+    page.locator(ROWS).wait_for(state="detached")
+    assert page.locator(".empty", has_text="Nothing matches this filter").is_visible()
+
+
+def test_older_rows_come_by_scrolling_and_none_is_there_twice(
+    pages: FilledPages, visit: Visits
+) -> None:
+    total = 2 * board.LIMIT + 7
+    for number in range(total):
+        pages.filled.session(f"s{number}", number)
+    page = visit(f"{pages.client.url}/ui/")
+
+    def at_the_end() -> bool:
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        return shown_once(page) == total
+
+    eventually(at_the_end)
+    assert not page.locator("#older").is_visible()
+
+
+def test_a_list_that_grows_for_long_lets_its_last_rows_go(gate: Gate, visit: Visits) -> None:
+    page = live(visit(f"{gate.url}/ui/"))
+    page.evaluate("document.querySelector('#rows').dataset.most = 3")
+    for number in range(5):
+        ask(gate, f"s{number}")
+        page.locator(ROWS, has_text=f"s{number}").wait_for()
+    eventually(lambda: keys(page)[0] == "s4" and len(keys(page)) >= 3)
+    # What went is loaded again where it belongs, once its place is seen.
+    eventually(lambda: keys(page) == ["s4", "s3", "s2", "s1", "s0"])
+    assert shown_once(page) == 5
+
+
+def test_keys_move_and_open(gate: Gate, visit: Visits) -> None:
+    ask(gate, "one")
+    ask(gate, "two")
+    page = visit(f"{gate.url}/ui/")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/sessions/{gate.session('one')['id']}")
+    page.goto(f"{gate.url}/ui/")
+    page.keyboard.press("/")
+    page.keyboard.type("state:error")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/?q=state%3Aerror")
+    assert page.locator(".empty", has_text="Nothing matches this filter").is_visible()
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("dark", [False, True])
+def test_lists_can_be_used_by_everyone(
+    pages: FilledPages, visit: Visits, width: int, dark: bool
+) -> None:
+    filled, url = pages.filled, pages.client.url
+    visit(f"{url}/ui/", width=width, dark=dark)
+    session = filled.session("k" * 200, title="A long title " * 20, model="m" * 60, cost_usd=0.1)
+    turn = filled.turn(session, status="error", error_type="upstream_timeout", attempts=3)
+    filled.turn(None, user_input="Word" * 200, final_model="m" * 100)
+    request = filled.request(
+        turn,
+        provider_name="p",
+        model="m" * 80,
+        url="https://x.example/" + "y" * 300,
+        error_type="upstream_timeout",
+        error_message="it took too long " * 40,
+        request_payload=filled.body({"messages": ["z" * 3000]}),
+        started_at=clock.now(),
+    )
+    for path in ("/ui/", "/ui/turns", "/ui/requests", f"/ui/requests/{request}", "/ui/health"):
+        page = visit(f"{url}{path}", width=width, dark=dark)
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        read = visit(f"{url}{path}", width=width, dark=dark, scripts=False)
+        assert read.locator("main").inner_text() != ""
+
+
+def test_older_rows_are_behind_a_link_without_scripts(pages: FilledPages, visit: Visits) -> None:
+    for number in range(board.LIMIT + 3):
+        pages.filled.session(f"s{number}", number)
+    page = visit(f"{pages.client.url}/ui/", scripts=False)
+    page.get_by_role("link", name="Older").click()
+    assert len(keys(page)) == 3
+    page.get_by_role("link", name="Newest").click()
+    assert len(keys(page)) == board.LIMIT

@@ -1,0 +1,131 @@
+"""What sessions sent last: a body that begins in the same way is known so far.
+
+Only what needs no leniency and no masking is kept, so that a known message may be passed over.
+Memory is bounded; what falls out of it is worked out anew.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xgw.gateway.conversation import Conversation, Roles
+from xgw.masking import Masker
+from xgw.resent import HASH_BYTES, LATEST, Body, Run
+from xgw.store.payloads import RUNS_FROM, Stored
+
+KEPT_BYTES = 32 << 20
+KEPT_BODIES = 256
+PLACE_BYTES = LATEST * (HASH_BYTES + 8)
+ENDING = 32
+"""So many bytes at the end of a run are compared first: hardly any two runs agree in them."""
+
+_LIST = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*(?=\{)')
+_HEAD_BYTES = 1 << 18
+"""The list is looked for in the beginning of a body: tools may stand before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The first messages of a body, and who speaks in them."""
+
+    run: Run
+    roles: Roles
+    ending: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A body as it was sent: whose, masked with what; `known` has the longest run first."""
+
+    project_id: str
+    secrets: frozenset[str]
+    known: tuple[Known, ...]
+
+    @property
+    def size(self) -> int:
+        """About what it takes in memory."""
+        run = self.known[0].run
+        around = {before for before, _ in run.states}
+        return len(run.text) + len(run) * PLACE_BYTES + sum(map(len, around))
+
+
+class Resending:
+    """The bodies that were sent last, newest last; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent: list[_Sent] = []
+
+    def find(self, project_id: str, body: bytes, masker: Masker) -> tuple[Body, Known | None]:
+        """The body, folded as far as it is known.
+
+        Whether its list stands where it seems to stand is for the reader to find out: only then is
+        the mark its first message.
+        """
+        place = _LIST.search(body, 0, _HEAD_BYTES) if len(body) >= RUNS_FROM else None
+        if place is not None:
+            start = place.end()
+            for sent in reversed(self._sent):
+                if sent.project_id == project_id and sent.secrets == masker.secrets:
+                    for known in sent.known:
+                        if _begins(body, start, known):
+                            return _folded(body, start, known.run), known
+        return Body.plain(body), None
+
+    def remember(
+        self,
+        project_id: str,
+        masker: Masker,
+        conversation: Conversation,
+        known: Known | None,
+        stored: Iterable[Stored],
+    ) -> None:
+        """This conversation was sent, `known` of it known, in these bodies."""
+        run = _run_of(conversation, stored)
+        if run is None or not masker.splits_at_braces or len(run.text) > KEPT_BYTES:
+            return
+        sent = _Sent(project_id, masker.secrets, tuple(_known_of(run, conversation)))
+        with self._lock:
+            # A new list: `find` reads without the lock.
+            kept = [s for s in self._sent if all(known is not other for other in s.known)]
+            self._sent = _bounded([*kept, sent])
+
+
+def _begins(body: bytes, start: int, known: Known) -> bool:
+    end = start + known.run.size
+    if len(body) <= end or body[end - ENDING : end] != known.ending:
+        return False
+    return body.startswith(known.run.content(), start)
+
+
+def _folded(body: bytes, start: int, run: Run) -> Body:
+    return Body(body[:start], run, body[start + run.size :], body)
+
+
+def _run_of(conversation: Conversation, stored: Iterable[Stored]) -> Run | None:
+    """The run of the conversation's elements, fit for each of these bodies that has it."""
+    run = None
+    for body in stored:
+        if body.run is not None and body.elements.joined == conversation.hashes.joined:
+            run = body.run.with_states_of(run)
+    return run
+
+
+def _known_of(run: Run, conversation: Conversation) -> Iterable[Known]:
+    """The whole run and the last few shorter ones, the longest first."""
+    for count in sorted(conversation.roles, reverse=True):
+        if count:
+            first = run.first(count)
+            yield Known(first, conversation.roles[count], bytes(first.content()[-ENDING:]))
+
+
+def _bounded(sent: list[_Sent]) -> list[_Sent]:
+    """The newest of them, as many as memory is for."""
+    left, first = KEPT_BYTES, len(sent)
+    while first and left >= sent[first - 1].size and len(sent) - first < KEPT_BODIES:
+        first -= 1
+        left -= sent[first].size
+    return sent[first:]
