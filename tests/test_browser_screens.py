@@ -74,7 +74,7 @@ def gate(served: Gate) -> Iterator[Gate]:
 
 
 def conversation(gate: Gate, session: str) -> list[Row]:
-    """Turns of every kind: with attempts, reasoning and tools, failed, and with a wait for tools."""
+    """Turns of every kind: with attempts, reasoning and tools, failed, one that waits for tools."""
     busy = whole(FAILURE, status="429 Too Many Requests")
     gate.model.will(
         busy,
