@@ -267,6 +267,7 @@ def test_without_agents_the_first_route_answers(alone: Chat) -> None:
     ],
 )
 def test_mistakes(alone: Chat, arguments: tuple[str, ...], code: int, words: str) -> None:
+    alone.model.always(whole({"object": "list", "data": []}))  # the models that it has
     done = alone.run(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr
@@ -332,7 +333,7 @@ class Terminal:
 @pytest.fixture
 def terminal(alone: Chat) -> Iterator[Terminal]:
     terminal = Terminal(alone.installation.command("chat"), alone.installation.folder)
-    terminal.out.wait_for("helper> ")
+    terminal.out.wait_for("helper>")
     yield terminal
     terminal.close()
 
@@ -341,10 +342,10 @@ def test_a_conversation(alone: Chat, terminal: Terminal) -> None:
     alone.model.will(says("the first answer"), says("the \x1b[31msecond"))
     terminal.type("line one\x1b\rline two\r")
     terminal.out.wait_for("the first answer")
-    terminal.out.wait_for("(?s)the first answer.*helper> ")
+    terminal.out.wait_for("(?s)the first answer.*helper>")
     assert alone.asked() == ["line one\nline two"]
     terminal.type("/usage\r")
-    terminal.out.wait_for(r"1 turns · 10 \(.+ cached\) → 5 tokens")
+    terminal.out.wait_for(r"1 turn · 10 \(.+ cached\) → 5 tokens")
     terminal.type("again\r")
     terminal.out.wait_for("the ␛\\[31msecond")
     assert alone.asked() == ["line one\nline two", "the first answer", "again"]
@@ -363,10 +364,10 @@ def test_ctrl_c_leads_back_to_the_line(alone: Chat, terminal: Terminal) -> None:
     terminal.type("hi\r")
     terminal.out.wait_for("as far as")
     os.killpg(terminal.process.pid, signal.SIGINT)
-    terminal.out.wait_for("(?s)was cancelled.*helper> ")
+    terminal.out.wait_for("(?s)was cancelled.*helper>")
     terminal.type("and now?\r")
     terminal.out.wait_for("still here")
-    terminal.out.wait_for("(?s)still here.*helper> ")
+    terminal.out.wait_for("(?s)still here.*helper>")
     terminal.type("/quit\r")
     assert terminal.wait() == 0
 
@@ -374,7 +375,7 @@ def test_ctrl_c_leads_back_to_the_line(alone: Chat, terminal: Terminal) -> None:
 def test_what_was_written_is_kept_for_oneself(alone: Chat, terminal: Terminal) -> None:
     alone.model.will(says("one"))
     terminal.type("remember me\r")
-    terminal.out.wait_for("(?s)one.*helper> ")
+    terminal.out.wait_for("(?s)one.*helper>")
     terminal.type("\x04")
     assert terminal.wait() == 0
     kept = alone.installation.store.with_name("xgw.db.chat-history")

@@ -55,9 +55,8 @@ class Conversation:
         if known is not None:
             self.session = known["id"]
             if asked.agent is None and known["agent_name"]:
-                # A model alone goes on with the model that answered last.
                 if known["agent_name"] == plain.NAME:
-                    self.model = self.model or known["model"]
+                    self.model = self.model or self._last_model(known["id"])
                 return str(known["agent_name"])
         if asked.agent is not None:
             self.tell_agent(asked.agent)
@@ -73,6 +72,15 @@ class Conversation:
                 raise WorkError("there is no session with an agent yet that could go on")
             return found[0]
         return None if asked.session is None else self.find_session(asked.session)
+
+    def _last_model(self, session_id: str) -> str | None:
+        """The model that the newest turn asked for, as it was named there; None without one."""
+        turns = self.door.ask("GET", f"/sessions/{session_id}/turns?limit=1&order=desc")["data"]
+        if not turns:
+            return None
+        runs = self.door.ask("GET", f"/turns/{turns[0]['id']}")["runs"]
+        model: str | None = (runs[-1]["overrides"] or {}).get("model")
+        return model
 
     def _usual(self) -> str:
         """The only agent, else the model of the first route."""

@@ -13,7 +13,7 @@ from xgw.cli.chat import Spell, tell_outcome
 from xgw.cli.conversation import Conversation
 from xgw.cli.terminal import note, write
 from xgw.errors import WorkError
-from xgw.queries.wording import joined
+from xgw.queries.wording import counted, joined
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -107,7 +107,7 @@ class Dialogue:
             spelling.count(usage[f"{name}_tokens"]) for name in ("input", "output", "cached")
         )
         cost = None if usage["cost_usd"] is None else spelling.usd(usage["cost_usd"])
-        turns = f"{session['turn_count']} turns"
+        turns = counted(session["turn_count"], "turn")
         write([joined(turns, f"{sent} ({cached} cached) → {received} tokens", cost)])
 
     def session(self, name: str) -> None:
