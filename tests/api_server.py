@@ -66,6 +66,7 @@ class ApiServer:
             writer=self.writer,
             recorder=self.recorder,
             prices=PriceBook(),
+            agents={},
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )

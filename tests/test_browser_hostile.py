@@ -1,4 +1,4 @@
-"""What others wrote, in a real browser: text as it comes and afterwards, whatever it pretends."""
+"""What others wrote, in a real browser: text while it comes and afterwards."""
 
 from __future__ import annotations
 

@@ -209,6 +209,7 @@ def test_check_tells_that_all_is_well(installation: Installation) -> None:
         "path": str(installation.config),
         "providers": ["mock"],
         "routes": ["gpt-4o"],
+        "agents": [],
         "storage": str(installation.store),
     }
 

@@ -551,9 +551,9 @@ class TestMistakes:
                 "4: [[keys]] #1 key is the same as the one at xgw.toml:2",
             ),
             (
-                "[agents.support]\nmodel = 'x'",
-                "1: [agents] is not a known table (known: server, storage, gateway, providers, "
-                "routes, prices, keys)",
+                "[trace]\ncontent = true",
+                "1: [trace] is not a known table (known: server, storage, gateway, providers, "
+                "routes, prices, keys, agents, tools)",
             ),
         ],
     )

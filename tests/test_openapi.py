@@ -20,6 +20,7 @@ from gateway_fixtures import Client, Reading, Reply, gate_and_model
 from scripted_model import Row, chat, named, says
 from servers import ROOT, in_process
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
+from xgw.config.discovery import demo_agent
 from xgw.store import migrations
 from xgw.store.database import Store
 from xgw.web import v1
@@ -107,7 +108,8 @@ def bare(path: str) -> str:
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
     store = Store(tmp_path_factory.mktemp("described") / "xgw.db")
     migrations.migrate(store)
-    config = Config(providers=(Provider(name="demo", kind="demo"),))
+    demo = demo_agent("demo")
+    config = Config(providers=(Provider(name="demo", kind="demo"),), agents={"demo": demo})
     app = create_app(Loaded(config, {}, None), store)
     services = app.extensions["xgw"]
     services.start()
@@ -191,8 +193,28 @@ def converse(described: Described) -> Row:
     return {"key": key, "turn": turn["id"]}
 
 
+def ask_agent(described: Described) -> None:
+    """Messages to the demo's agent, answered with tools, and while another one is answered."""
+    question = {"message": "What is the weather in Oslo and 17*23?", "sessionId": "to an agent"}
+    answer = described.ask("post", "/agents/demo/chat", question)
+    assert [call["name"] for call in answer.json["toolCalls"]] == ["calculator", "demo_weather"]
+    path = "/agents/demo/chat/stream"
+    streamed = Reading(described.send(question, path, "POST")).rest()
+    last = streamed.body.rpartition(b"event: chat.response\ndata: ")[2]
+    described.validate({"$ref": "#/components/schemas/ChatResponse"}, orjson.loads(last))
+    described.check("post", path, Reply(streamed.status, streamed.headers, b""))
+    later = described.ask("post", "/agents/demo/chat", {**question, "wait": 0})
+    assert later.status == 202
+    described.ask("post", f"/turns/{later.json['turnId']}/cancel")
+    assert described.ask("get", f"/sessions/{later.json['sessionId']}").json["tools"]
+    for read, status in (("/agents", 200), ("/agents/demo", 200), ("/agents/no", 404)):
+        assert described.ask("get", read).status == status
+    assert described.ask("post", "/agents/demo/chat", {}).status == 422
+
+
 def test_real_answers_are_as_described(described: Described) -> None:
     found = converse(described)
+    ask_agent(described)
     session = described.ask("get", f"/sessions/{found['key']}").json
     path = f"/sessions/{session['id']}"
     for expand in ("", "?expand=payloads"):

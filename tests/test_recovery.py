@@ -260,11 +260,23 @@ def test_what_has_ended_is_left_alone(scene: Recorded, dead: str) -> None:
     assert [scene.rows(table) for table in ("turns", "runs", "steps", "events")] == before
 
 
-def test_an_agent_s_run_is_not_a_gateway_s(scene: Recorded, dead: str) -> None:
+def test_an_agent_s_run_ends_likewise_and_its_session_is_free(scene: Recorded, dead: str) -> None:
     request = scene.turn(owner=dead)
-    write(scene, "UPDATE turns SET endpoint = NULL, agent_name = 'a'")
-    assert reconcile(scene) == 0
-    assert scene.row("steps", request.step)["status"] == "running"
+    taken = "exclusive_key = session_id"
+    write(scene, f"UPDATE turns SET endpoint = NULL, agent_name = 'a', {taken}")
+    assert reconcile(scene) == 1
+    assert scene.row("steps", request.step)["error_type"] == "interrupted"
+    turn = scene.row("turns", request.scope.turn_id)
+    assert (turn["ended_by"], turn["exclusive_key"]) == ("crash", None)
+
+
+def test_a_tool_that_ran_here_was_interrupted(scene: Recorded, dead: str) -> None:
+    request = scene.turn(owner=dead)
+    served = """UPDATE steps SET step_type = 'tool_call', metadata = '{"side": "server"}'"""
+    write(scene, served)
+    assert reconcile(scene) == 1
+    step = scene.row("steps", request.step)
+    assert (step["status"], step["error_type"]) == ("error", "interrupted")
 
 
 def test_a_run_that_someone_took_over_meanwhile_is_left_alone(scene: Recorded, dead: str) -> None:

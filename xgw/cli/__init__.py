@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
     "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
+    "agents": ("xgw.cli.agents", "agents", "List the agents that are defined."),
     "keys": ("xgw.cli.keys", "keys", "Make, list and revoke client keys."),
     "stats": ("xgw.cli.stats", "stats", "Sums, errors, costs and latencies."),
     "check": ("xgw.cli.configuration", "check", "Check the configuration without starting."),

@@ -11,6 +11,7 @@ import click
 import orjson
 
 if TYPE_CHECKING:
+    from xgw.agents.definition import Agents
     from xgw.config import Loaded
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -58,6 +59,13 @@ def load(
     )
 
 
+def load_agents(loaded: Loaded) -> Agents:
+    """The agents with the functions of their tools; UsageError with all mistakes in them."""
+    from xgw.agents.definition import read_agents
+
+    return read_agents(loaded.config, loaded.sources)
+
+
 def _has_keys(store: Path) -> bool:
     from xgw.queries.keys import has_active
 
@@ -76,12 +84,14 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
     """Check the configuration without starting: every mistake is one line, exit code 2."""
     loaded = load(config_path, db)
     config = loaded.config
+    agents = ", ".join(load_agents(loaded)) or "none"
     if as_json:
         print_json(
             {
                 "path": _text(loaded.path),
                 "providers": [provider.name for provider in config.providers],
                 "routes": [route.model for route in config.routes],
+                "agents": list(config.agents),
                 "storage": str(config.storage.path),
             }
         )
@@ -89,6 +99,7 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
     click.echo(f"{_named(loaded)}: no mistakes")
     click.echo(f"providers  {', '.join(provider.label for provider in config.providers)}")
     click.echo(f"routes     {', '.join(route.model for route in config.routes) or 'none'}")
+    click.echo(f"agents     {agents}")
     click.echo(f"store      {config.storage.path}")
 
 

@@ -17,7 +17,7 @@ import click
 
 from xgw import __version__, clock
 from xgw.cli.browser import open_once_it_answers
-from xgw.cli.configuration import load, with_configuration
+from xgw.cli.configuration import load, load_agents, with_configuration
 from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
 from xgw.spelling import usd
 
@@ -61,6 +61,7 @@ def serve(
     _log_to_stderr()
     overrides = {"server.host": host, "server.port": port}
     loaded = load(config_path, db, overrides, demo=demo)
+    load_agents(loaded)  # a mistake in a tool is told here, not by a server that cannot start
     named = {"--config": config_path, "--db": db}
     options = [part for flag, value in named.items() if value for part in (flag, str(value))]
     ctx.exit(_serve(loaded, shlex.join(options), opens))

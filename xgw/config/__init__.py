@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from xgw.config.agents import Agent, AgentLimits, Mode, Tool
 from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
 from xgw.config.loading import Loaded, load
+from xgw.config.rules import check_parameters
 from xgw.config.schema import (
     DEMO_LABEL,
     ClientKey,
@@ -23,10 +25,13 @@ __all__ = [
     "DEMO_LABEL",
     "MASK",
     "PASSTHROUGH",
+    "Agent",
+    "AgentLimits",
     "ClientKey",
     "Config",
     "Gateway",
     "Loaded",
+    "Mode",
     "Price",
     "Provider",
     "Retry",
@@ -34,6 +39,8 @@ __all__ = [
     "Server",
     "Storage",
     "Timeouts",
+    "Tool",
+    "check_parameters",
     "is_credential_name",
     "is_credential_parameter",
     "load",

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from xgw.config import rules
+from xgw.config.agent_checks import find_agent_conflicts
 from xgw.config.discovery import VARIABLES
 from xgw.config.mistakes import Mistake
 from xgw.config.positions import KeyPath
@@ -40,6 +41,7 @@ def find_conflicts(
         if isinstance(url, str) and is_own_address(url, tree):
             yield Mistake(("providers", index, "base_url"), "is the address of xgw itself")
     yield from _unknown_targets(tree, VARIABLES if found_keys else {})
+    yield from find_agent_conflicts(tree)
 
 
 def is_own_address(url: str, tree: Tree) -> bool:
@@ -55,6 +57,12 @@ def is_own_address(url: str, tree: Tree) -> bool:
         return False
     is_here = split.hostname == own_host or rules.is_loopback(split.hostname or "")
     return is_here and own_port == str(port)
+
+
+def find_demo(tree: Tree) -> str | None:
+    """The name of the built-in upstream, if it is among the providers."""
+    names = (one.get("name") for _, one in _entries(tree, "providers") if one.get("kind") == "demo")
+    return next((name for name in names if isinstance(name, str)), None)
 
 
 def _open_door(tree: Tree, has_issued: Callable[[], bool]) -> Iterator[Mistake]:

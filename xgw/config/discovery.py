@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from xgw.config.schema import DEFAULT_ENDPOINTS, Text
+from xgw.config.schema import DEFAULT_ENDPOINTS
+from xgw.config.table import Text
 
 Probe = Callable[[str, int], bool]
 """Whether something listens at a host and port."""
@@ -108,6 +109,16 @@ def find_providers(
 def demo(origin: str) -> Found:
     """The built-in scripted upstream."""
     return Found({"name": "demo", "kind": "demo"}, origin)
+
+
+def demo_agent(provider: str) -> dict[str, Any]:
+    """An agent on the built-in upstream, with tools that its script calls."""
+    return {
+        "description": "Shows what a turn with tools looks like; it is scripted, no model.",
+        "model": f"{provider}/demo",
+        "instructions": "Answer briefly. Use the tools for weather, sums and the time.",
+        "tools": ["demo_weather", "calculator", "current_time"],
+    }
 
 
 def answers(host: str, port: int) -> bool:

@@ -17,7 +17,7 @@ import platformdirs
 
 from xgw.config import positions, rules
 from xgw.config.mistakes import Mistake
-from xgw.config.schema import Text
+from xgw.config.table import Text
 from xgw.errors import UsageError
 
 FILE_NAME = "xgw.toml"

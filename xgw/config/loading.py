@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from xgw.config import checks, discovery, document, mistakes, rules
+from xgw.config.agent_checks import find_missing_files
+from xgw.config.agents import Agent, Tool
 from xgw.config.credentials import is_credential_name
 from xgw.config.leaves import list_leaves
 from xgw.config.mistakes import Mistake
 from xgw.config.positions import KeyPath
-from xgw.config.schema import Config, Retry, Route, Text
+from xgw.config.schema import Config, Retry, Route
+from xgw.config.table import Text
 from xgw.errors import UsageError
 
 _VARIABLES: dict[str, KeyPath] = {
@@ -26,6 +29,7 @@ _VARIABLES: dict[str, KeyPath] = {
 }
 _FLAGS = {"storage.url": "--db"}
 
+Named = TypeVar("Named", Agent, Tool)
 HasKeys = Callable[[Path], bool]
 
 
@@ -69,6 +73,7 @@ def load(
     if draft.tree.get("providers", []) == []:
         draft.found_keys = True
         draft.serve(discovery.find_providers(env, probe, draft.is_own_address))
+    draft.offer_demo_agent()
     draft.refuse_mistakes(unset, folder)
     return draft.finish(folder)
 
@@ -104,6 +109,13 @@ class _Draft:
             for key, origin in one.origins.items():
                 self.origins["providers", index, key] = origin
 
+    def offer_demo_agent(self) -> None:
+        """Where the file defines no agent and the demo serves, there is one that shows the flow."""
+        named = checks.find_demo(self.tree)
+        if named is not None and "agents" not in self.tree:
+            self.tree["agents"] = {"demo": discovery.demo_agent(named)}
+            self.origins["agents", "demo"] = "default"
+
     def is_own_address(self, url: str) -> bool:
         return checks.is_own_address(url, self.tree)
 
@@ -114,6 +126,7 @@ class _Draft:
             *checks.find_conflicts(
                 self.tree, self._place, self.found_keys, lambda: self._has_issued(folder)
             ),
+            *find_missing_files(self.tree, self._home(folder)),
         ]
         kept = mistakes.keep_first(found)
         if not any(mistake.path[:1] == ("storage",) for mistake in kept):
@@ -127,7 +140,15 @@ class _Draft:
         stored = f"{rules.SQLITE}{self._storage_path(config.storage.url, folder)}"
         storage = config.storage.model_copy(update={"url": stored})
         routes = tuple(_with_retry(route, config.gateway.retry) for route in config.routes)
-        config = config.model_copy(update={"storage": storage, "routes": routes})
+        home = self._home(folder)
+        config = config.model_copy(
+            update={
+                "storage": storage,
+                "routes": routes,
+                "agents": {name: _at_home(one, home) for name, one in config.agents.items()},
+                "tools": {name: _at_home(one, home) for name, one in config.tools.items()},
+            }
+        )
         sources = {leaf.key: self._source(leaf.path) for leaf in list_leaves(config)}
         return Loaded(config, sources, self.document.path)
 
@@ -139,6 +160,10 @@ class _Draft:
                 return  # the file has something else there, which is a mistake of its own
         table[str(path[-1])] = value
         self.origins[path] = origin
+
+    def _home(self, folder: Path) -> Path:
+        """What relative paths are relative to: the folder of the file."""
+        return self.document.path.parent if self.document.path else folder
 
     def _storage_path(self, url: str, folder: Path) -> Path:
         if self.document.path and ("storage", "url") not in self.origins:
@@ -183,6 +208,16 @@ class _Draft:
         if path[0] == "routes" and path[2] == "retry":
             return self._source(("gateway", *path[2:]))
         return "default"
+
+
+def _at_home(table: Named, home: Path) -> Named:
+    """An agent or a tool with the file that it names as an absolute path."""
+    files = {
+        key: str(home.absolute() / named)
+        for key in ("instructions_file", "python")
+        if (named := getattr(table, key, None))
+    }
+    return table.model_copy(update=files)
 
 
 def _with_retry(route: Route, usual: Retry) -> Route:

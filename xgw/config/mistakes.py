@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from xgw.config import rules, schema
+from xgw.config import agents, rules, schema
 from xgw.config.credentials import is_credential_name
 from xgw.config.positions import KeyPath, dotted
 
@@ -26,9 +26,18 @@ _TABLES: dict[KeyPath, type[BaseModel]] = {
     ("routes", "*", "retry"): schema.Retry,
     ("prices", "*"): schema.Price,
     ("keys", "*"): schema.ClientKey,
+    ("agents", "*"): agents.Agent,
+    ("agents", "*", "modes"): agents.AgentModes,
+    ("agents", "*", "modes", "chat"): agents.AgentMode,
+    ("agents", "*", "modes", "task"): agents.AgentMode,
+    ("agents", "*", "limits"): agents.AgentLimits,
+    ("agents", "*", "context"): agents.AgentContext,
+    ("tools", "*"): agents.Tool,
 }
 _ARRAYS = {"providers": "name", "routes": "model", "keys": "project"}
 """The arrays of tables, and what people know their entries by."""
+_NAMED = {"prices": "MODEL", "agents": "NAME", "tools": "NAME"}
+"""The tables of tables, and what their keys are."""
 
 _BOUNDS = {"ge": "at least", "gt": "greater than", "le": "at most", "lt": "less than"}
 _WANTED = {
@@ -138,12 +147,12 @@ def _header(table: KeyPath) -> str:
     """How the tables of this pattern begin: `[server]`, `[[providers]]`, `[prices.MODEL]`."""
     if table[0] in _ARRAYS:
         return f"[[{table[0]}]]"
-    return f"[{dotted('MODEL' if key == '*' else key for key in table)}]"
+    return f"[{dotted(_NAMED[str(table[0])] if key == '*' else key for key in table)}]"
 
 
 def _pattern(path: KeyPath) -> KeyPath:
-    if path[:1] == ("prices",) and len(path) > 1:
-        return ("prices", "*", *path[2:])
+    if path[:1] and path[0] in _NAMED and len(path) > 1:
+        return (path[0], "*", *path[2:])
     return tuple("*" if isinstance(key, int) else key for key in path)
 
 

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import platformdirs
@@ -17,6 +18,10 @@ SQLITE = "sqlite:///"
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 _PROVIDER_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OWN_PARAMETERS = frozenset(
+    {"model", "messages", "tools", "stream", "stream_options", "n", "metadata", "functions"}
+)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SOURCE_SPEC = re.compile(
     rf"header:{_HEADER_NAME.pattern}"
@@ -173,6 +178,40 @@ def check_optional_secret(secret: str) -> str:
 def check_api_key(key: str | None) -> str | None:
     """A provider's credential, or None where none is needed."""
     return check_secret(key) if key else None
+
+
+def is_agent_name(name: str) -> bool:
+    """Whether an agent can be called that: its name stands in URLs."""
+    return _PROVIDER_NAME.fullmatch(name) is not None and len(name) <= 64
+
+
+def check_tool_name(name: str) -> str:
+    """What a model calls a tool by."""
+    if not _TOOL_NAME.fullmatch(name):
+        raise ValueError(f"must be 1 to 64 letters, digits, _ and -, not {quoted(name)}")
+    return name
+
+
+def check_python_tool(spec: str | None) -> str | None:
+    """Where a tool's function is: "path.py:function"."""
+    if spec is None:
+        return None
+    path, _, function = spec.rpartition(":")
+    if not path.endswith(".py") or not function.isidentifier():
+        raise ValueError(f"must be of the form path.py:function, not {quoted(spec)}")
+    return spec
+
+
+def check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """What a model is asked with besides the conversation: JSON, and nothing of xgw's own."""
+    for name in parameters:
+        if name in _OWN_PARAMETERS:
+            raise ValueError(f"must leave {name} to xgw")
+    try:
+        json.dumps(parameters, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError("must hold what JSON can hold: no dates, no nan, no inf") from None
+    return parameters
 
 
 def check_headers(headers: dict[str, str]) -> dict[str, str]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import AfterValidator, Field
 
 from xgw.config import rules
+from xgw.config.agents import Agent, Tool
 from xgw.config.credentials import PASSTHROUGH, is_credential_name
+from xgw.config.table import Bytes, Count, Seconds, Table
 
 DEMO_LABEL = "demo (scripted, no model)"
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-Bytes = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
-Seconds = Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)]
 Pause = Annotated[float, Field(ge=0, le=2_592_000, allow_inf_nan=False)]
 UsdPerMillion = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -38,23 +35,6 @@ DEFAULT_ENDPOINTS: dict[Kind, tuple[Endpoint, ...]] = {
     "anthropic": ("messages",),
     "demo": ("chat.completions", "embeddings", "models"),
 }
-
-
-class Text(str):
-    """A value that can only come as text (environment, command line): numbers are read from it."""
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys and wrong types are mistakes, values never change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_text(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {key: _as_declared(cls.model_fields.get(key), value) for key, value in given.items()}
 
 
 class Server(Table):
@@ -140,7 +120,9 @@ class Provider(Table):
         default_factory=lambda given: DEFAULT_ENDPOINTS[given.get("kind", "openai")]
     )
     usage_in_stream: bool = True
-    headers: Annotated[dict[str, str], AfterValidator(rules.check_headers), Field(repr=False)] = {}
+    headers: Annotated[dict[str, str], AfterValidator(rules.check_headers)] = Field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def label(self) -> str:
@@ -193,8 +175,10 @@ class Config(Table):
     gateway: Gateway = Gateway()
     providers: tuple[Provider, ...] = ()
     routes: tuple[Route, ...] = ()
-    prices: dict[str, Price] = {}
+    prices: dict[str, Price] = Field(default_factory=dict)
     keys: tuple[ClientKey, ...] = ()
+    agents: dict[str, Agent] = Field(default_factory=dict)
+    tools: dict[str, Tool] = Field(default_factory=dict)
 
     def secrets(self) -> tuple[str, ...]:
         """Every configured key and token, longest first: none of them may be stored or shown."""
@@ -210,37 +194,3 @@ def _secrets_of(provider: Provider) -> set[str]:
         if is_credential_name(name):
             found.update({value, value.split(" ", 1)[-1].strip()})
     return found
-
-
-def _as_declared(field: FieldInfo | None, value: Any) -> Any:
-    """`value` in the type that its field declares, where text or a TOML array stands for it."""
-    declared = _bare_type(field.annotation) if field else None
-    if get_origin(declared) is tuple and isinstance(value, Text):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if isinstance(value, list):
-        return tuple(_plain(part) for part in value)
-    if isinstance(value, dict) and declared == dict[str, str]:
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, Text) and declared in (int, float, bool):
-        return _number_or_switch(declared, value.strip())
-    return _plain(value)
-
-
-def _bare_type(annotation: Any) -> Any:
-    """What is left of an annotation without its None and its rules."""
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = next(arg for arg in get_args(annotation) if arg is not NoneType)
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Text) else value
-
-
-def _number_or_switch(declared: type, text: str) -> Any:
-    if declared is bool:
-        return {"true": True, "false": False, "1": True, "0": False}.get(text.lower(), str(text))
-    try:
-        return declared(text)
-    except ValueError:
-        return str(text)

@@ -10,10 +10,11 @@ import orjson
 
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
-from xgw.gateway.conversation import Conversation, message_of
+from xgw.gateway.conversation import Conversation
 from xgw.gateway.identity import Identity
 from xgw.gateway.placement import Arrival, Place
 from xgw.gateway.state import SessionState
+from xgw.recording.elements import message_of
 from xgw.recording.facts import MessageFacts, SessionFacts, TurnFacts
 from xgw.recording.recorder import Opening
 from xgw.resent import Body

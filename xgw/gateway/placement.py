@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xgw import clock, ids
-from xgw.gateway.conversation import Conversation, message_of
+from xgw.gateway.conversation import Conversation
 from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
+from xgw.recording.elements import message_of
 from xgw.recording.facts import Scope, ToolEnd, TurnEnd
 from xgw.recording.recorder import Arrived, Closing
 from xgw.store.payloads import Shelf, Stored

@@ -10,11 +10,11 @@ from xgw import clock, ids
 from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
-from xgw.gateway.conversation import answer_message
 from xgw.gateway.opening import Beginning, Settling
 from xgw.gateway.placement import Arrival, Placement, no_result
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.providers.transport import Call
+from xgw.recording.elements import answer_message
 from xgw.recording.facts import (
     AttemptEnd,
     MessageFacts,

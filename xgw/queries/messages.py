@@ -10,7 +10,7 @@ from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
 from xgw.store.database import Store
-from xgw.store.models import Message
+from xgw.store.models import Message, Turn
 
 MOST_SHOWN = 500
 
@@ -33,6 +33,20 @@ def of_turn(store: Store, turn_id: str) -> list[Row]:
     query = Message.select().where(Message.turn_id == turn_id)
     with snapshot(store):
         rows = store.fetch(query.order_by(Message.message_index))
+        bring_back(store, rows, OF_MESSAGES)
+    return rows
+
+
+def of_agent_turns(store: Store, session_id: str, without: str) -> list[Row]:
+    """What was said in the agent's turns of a session, in order, but in the turn `without`."""
+    query = (
+        Message.select()
+        .join(Turn, on=(Turn.id == Message.turn_id))
+        .where(Message.session_id == session_id, Turn.endpoint.is_null(), Turn.id != without)
+        .order_by(Message.message_index)
+    )
+    with snapshot(store):
+        rows = store.fetch(query)
         bring_back(store, rows, OF_MESSAGES)
     return rows
 

@@ -12,7 +12,7 @@ from typing import Any
 from xgw import clock
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
-from xgw.recording.recovery import USER_CANCEL, close_open_work
+from xgw.recording.recovery import USER_CANCEL, Cause, close_open_work
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Part, Ticket, Writer
 
@@ -72,8 +72,8 @@ class Edits:
 
         return self._writer.submit(work, part=Part(lost=gone))
 
-    def end_turn(self, turn_id: str) -> Ticket:
-        """Cancel an open turn that nobody works on, as it stands; nothing if it is over by then."""
+    def end_turn(self, turn_id: str, cause: Cause = USER_CANCEL) -> Ticket:
+        """End an open turn that nobody works on, as it stands; nothing if it is over by then."""
 
         def work(tx: Transaction) -> None:
             row = tx.one(OPEN_RUN, (turn_id,))
@@ -81,7 +81,7 @@ class Edits:
                 return
             run_id, project_id, session_id, trace_id, task_id = row
             scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
-            close_open_work(tx, scope, USER_CANCEL, clock.now())
+            close_open_work(tx, scope, cause, clock.now())
 
         return self._writer.submit(work)
 

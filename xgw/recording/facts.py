@@ -38,6 +38,10 @@ class SessionFacts:
     metadata: dict[str, Any] | None = None
     title: str | None = None
     budget: dict[str, Any] | None = None
+    agent_name: str | None = None
+    mode: str | None = None
+    tools: list[str] | None = None
+    context_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,10 @@ class TurnFacts:
     config_snapshot: str | None = None
     metadata: dict[str, Any] | None = None
     owner: str | None = None
+    is_exclusive: bool = False
+    """Whether it is to be the only one of its kind under way in its session (an agent's)."""
+    overrides: dict[str, Any] | None = None
+    """What was asked for instead of the agent's own, for its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +164,18 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class ToolStart:
-    """A client-side tool that the model asked for: its step begins at the model's answer."""
+    """A tool that the model asked for; `side` tells who runs it: the client, or the server."""
 
     step_id: str
     tool_call_id: str
     name: str | None
     arguments: str
+    side: str = "client"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEnd:
-    """A tool's result that arrived, or None as `output` where none ever came.
+    """A tool's result, or None as `output` where none ever came.
 
     `late` marks a result for a step that had ended: `start` then describes the step to add.
     """
@@ -182,6 +191,16 @@ class ToolEnd:
     arguments: str = ""
     error_type: str | None = None
     late: bool = False
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """A limit that a turn has reached: `limit` as events name it, what was counted, what may be."""
+
+    limit: str
+    value: float
+    max: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from functools import partial
 from xgw import clock
 from xgw.events import Envelope
 from xgw.hub import Hub
-from xgw.recording import attempts, client_tools, messages, owner, sessions, turns
+from xgw.recording import attempts, messages, owner, sessions, tools, turns
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
+    LimitFacts,
     MessageFacts,
     Retry,
     Scope,
@@ -59,6 +60,14 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """A message of a step: what a tool answered, or was made to answer."""
+
+    step_id: str
+    message: MessageFacts
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """What begins with a request: perhaps a session, a turn or its continuation, the first try."""
 
@@ -94,6 +103,8 @@ class Ending:
     waits: bool = False
     turn: TurnEnd | None = None
     dropped_tools: tuple[ToolEnd, ...] = ()
+    results: tuple[Said, ...] = ()
+    limit: LimitFacts | None = None
 
 
 class Recorder:
@@ -185,7 +196,7 @@ class Recorder:
         if opening.results:
             call_ids = [arrived.end.tool_call_id for arrived in opening.results]
             size = opening.context_tokens, opening.context_window
-            client_tools.send_results(tx, scope, call_ids, size, at)
+            tools.send_results(tx, scope, call_ids, size, at)
         if opening.attempt is not None:
             attempts.start_attempt(tx, scope, opening.attempt)
 
@@ -245,6 +256,19 @@ class Recorder:
 
         return self._submit(work, bodies, Part(opening.scope.turn_id, opens=True, closes=True))
 
+    def submit_part(
+        self,
+        work: Work,
+        bodies: Iterable[Stored],
+        turn_id: str,
+        *,
+        opens: bool = False,
+        attempt: AttemptFacts | None = None,
+    ) -> Ticket:
+        """Any other unit of a turn; `attempt` is the try that starts with it."""
+        part = Part(turn_id, opens=opens, lost=self._expect(attempt))
+        return self._submit(work, bodies, part)
+
     # -- shared --------------------------------------------------------------------------------
 
     def _submit(
@@ -302,7 +326,7 @@ def _weight(said: Iterable[MessageFacts]) -> int:
 
 def _close(tx: Transaction, closing: Closing) -> None:
     for tool in closing.tools:
-        client_tools.end_tool(tx, closing.scope, tool)
+        tools.end_tool(tx, closing.scope, tool)
     turns.end_turn(tx, closing.scope, closing.end)
 
 
@@ -310,8 +334,8 @@ def _arrive(tx: Transaction, scope: Scope, arrived: Arrived) -> None:
     end = arrived.end
     if end.late:
         start = ToolStart(end.step_id, end.tool_call_id, end.name, end.arguments)
-        client_tools.start_tool(tx, scope, start, end.ended_at, late=True)
-    client_tools.end_tool(tx, scope, end)
+        tools.start_tool(tx, scope, start, end.ended_at, late=True)
+    tools.end_tool(tx, scope, end)
     messages.add_messages(tx, scope, [arrived.message], end.ended_at, end.step_id)
 
 
@@ -322,16 +346,26 @@ def _end(tx: Transaction, ending: Ending) -> None:
             attempts.report_failure(tx, scope, attempt, end, ending.failure)
         attempts.end_attempt(tx, scope, attempt, end)
         if end.tool_calls and end.status == "success":
-            client_tools.request_tools(tx, scope, attempt.step_id, end.tool_calls, end.ended_at)
+            tools.request_tools(tx, scope, attempt.step_id, end.tool_calls, end.ended_at)
         messages.add_messages(tx, scope, ending.messages, end.ended_at, attempt.step_id)
         for tool in ending.tools:
-            client_tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
+            tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
     for tool_end in ending.dropped_tools:
-        client_tools.end_tool(tx, scope, tool_end)
+        tools.end_tool(tx, scope, tool_end)
+    if ending.turn is not None:
+        add_said(tx, scope, ending.results, ending.turn.ended_at)
+        if ending.limit is not None:
+            turns.reach_limit(tx, scope, ending.limit, ending.turn.ended_at)
     if ending.turn is not None and ending.waits:
         turns.wait_for_tools(tx, scope, ending.turn)
     elif ending.turn is not None:
         turns.end_turn(tx, scope, ending.turn)
+
+
+def add_said(tx: Transaction, scope: Scope, said: Iterable[Said], at: datetime.datetime) -> None:
+    """The messages of several steps, in order."""
+    for one in said:
+        messages.add_messages(tx, scope, [one.message], at, one.step_id)
 
 
 def _storable(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import peewee
 
 from xgw import clock, ids
-from xgw.recording import attempts, client_tools, messages, owner, turns
+from xgw.recording import attempts, messages, owner, tools, turns
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -35,17 +35,18 @@ MESSAGE = "the process that ran it ended before it was complete"
 OPEN_RUNS = (
     "SELECT r.id, r.owner, t.id, t.project_id, t.session_id, t.trace_id, t.task_id "
     "FROM runs r JOIN turns t ON t.id = r.turn_id "
-    "WHERE r.status = 'running' AND t.endpoint IS NOT NULL"
+    "WHERE r.status = 'running'"
 )
 OPEN_STEPS = (
     "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
-    "partial_output, tool_call_id, attempt_reason, context_tokens FROM steps "
+    "partial_output, tool_call_id, attempt_reason, context_tokens, "
+    "json_extract(metadata, '$.side') FROM steps "
     "WHERE run_id = ? AND status = 'running'"
 )
 
 
 class Recovery:
-    """Reconciles open gateway runs by owner; one thread looks every 5 s."""
+    """Reconciles open runs by owner; one thread looks every 5 s."""
 
     def __init__(self, store: Store, writer: Writer) -> None:
         self._store = store
@@ -65,7 +66,7 @@ class Recovery:
             self._thread.join(2)
 
     def reconcile(self) -> list[Ticket]:
-        """Close the open runs of owners that are gone: one unit each."""
+        """Close the running runs of owners that are gone: one unit each."""
         own = owner.own()
         orphans = [
             row
@@ -122,10 +123,7 @@ def close_open_work(
             final = {"text": step[7], "provider": step[3], "model": step[4]}
             _end_call(tx, scope, step, cause, ended_at)
         else:
-            end = ToolEnd(
-                step[0], step[8], "cancelled", None, None, None, ended_at, error_type="no_result"
-            )
-            client_tools.end_tool(tx, scope, end)
+            tools.end_tool(tx, scope, _end_of_tool(step, cause, ended_at))
     turns.end_turn(
         tx,
         scope,
@@ -143,6 +141,25 @@ def close_open_work(
     )
 
 
+def _end_of_tool(step: tuple[Any, ...], cause: Cause, ended_at: datetime.datetime) -> ToolEnd:
+    """A client's result never came; a tool that ran here was interrupted, or cancelled."""
+    if step[11] == "server" and cause.error_type is not None:
+        status, error_type, message = cause.status, cause.error_type, cause.message
+    else:
+        status, error_type, message = "cancelled", "no_result", None
+    return ToolEnd(
+        step[0],
+        step[8],
+        status,
+        None,
+        None,
+        None,
+        ended_at,
+        error_type=error_type,
+        error_message=message,
+    )
+
+
 def _end_call(
     tx: Transaction,
     scope: Scope,
@@ -150,7 +167,7 @@ def _end_call(
     cause: Cause,
     ended_at: datetime.datetime,
 ) -> None:
-    step_id, _, attempt, provider, model, requested, started, partial, _, reason, context = step
+    step_id, _, attempt, provider, model, requested, started, partial, _, reason, context, _ = step
     begun = clock.from_db(started)
     log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
     request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})

@@ -29,6 +29,8 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
         "end_user_id": session.end_user_id,
         "task_id": session.task_id,
         "kind": session.kind,
+        "agent_name": session.agent_name,
+        "mode": session.mode,
         "model": session.model,
         "title": session.title,
         "status": "active",
@@ -46,11 +48,11 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
         "session_key": session.session_key,
         "kind": session.kind,
         "title": session.title,
-        "agent": None,
+        "agent": session.agent_name,
         "model": session.model,
-        "mode": None,
-        "tools": None,
-        "context_window": None,
+        "mode": session.mode,
+        "tools": session.tools,
+        "context_window": session.context_window,
         "budget": session.budget,
         "source": session.source,
     }
@@ -116,6 +118,17 @@ def enter(tx: Transaction, scope: Scope, at: datetime.datetime) -> int:
     index: int = row.get("turn_count")
     row.add({"turn_count": 1})
     row.set({"active_turn_id": scope.turn_id, "last_turn_at": at, "updated_at": at})
+    return index
+
+
+def enter_queue(tx: Transaction, scope: Scope, at: datetime.datetime) -> int:
+    """A turn that waits for its session takes its place there; returns the turn's index."""
+    row = row_of(tx, scope)
+    if row is None:
+        return 0
+    index: int = row.get("turn_count")
+    row.add({"turn_count": 1})
+    row.set({"last_turn_at": at, "updated_at": at})
     return index
 
 

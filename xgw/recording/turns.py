@@ -10,7 +10,7 @@ from typing import Any
 
 from xgw import clock
 from xgw.recording import sessions
-from xgw.recording.facts import Scope, TurnEnd, TurnFacts
+from xgw.recording.facts import LimitFacts, Scope, TurnEnd, TurnFacts
 from xgw.recording.lifecycle import STATUS_OF_CAUSE
 from xgw.recording.moves import apply, emit, error_payload
 from xgw.store.transaction import Transaction
@@ -27,7 +27,7 @@ TOTALS = (
     "attempts",
 )
 FINALS = ("final_output", "final_provider_name", "final_model")
-READ_AT_END = ("turn_index", "user_input", "started_at", *FINALS, *TOTALS)
+READ_AT_END = ("turn_index", "user_input", "started_at", "exclusive_key", *FINALS, *TOTALS)
 SHOWN_AT_END = ("status", "ended_by", *FINALS, "finish_reason", "latency_ms", *TOTALS)
 
 
@@ -35,53 +35,78 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
     """A turn, its first run, and the session's counters; `turn.started`, `run.started`."""
     scope, at = turn.scope, turn.started_at
     index = sessions.enter(tx, scope, at)
+    own = {"exclusive_key": scope.session_id} if turn.is_exclusive else {}
+    tx.hold("turns", {**_row(tx, turn, index), "status": "running", "started_at": at, **own})
+    head = _head(scope, index, turn.user_input, clock.to_rfc3339(at))
+    emit(tx, scope, "turn.started", at, head)
+    tx.hold("runs", {**_run(turn), "status": "running", "started_at": at})
+    emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+
+
+def queue_turn(tx: Transaction, turn: TurnFacts) -> None:
+    """A turn that waits until its session is free; `turn.queued`. `started_at` is when it came."""
+    scope, at = turn.scope, turn.started_at
+    index = sessions.enter_queue(tx, scope, at)
+    tx.hold("turns", {**_row(tx, turn, index), "status": "queued", "queued_at": at})
+    emit(tx, scope, "turn.queued", at, _head(scope, index, turn.user_input, None))
+    tx.hold("runs", {**_run(turn), "status": "queued"})
+
+
+def start_queued(
+    tx: Transaction, scope: Scope, owner: str, snapshot: str, at: datetime.datetime
+) -> None:
+    """A queued turn's time has come: `turn.started`, `run.started`. Only one a session can run."""
+    own = {"exclusive_key": scope.session_id, "config_snapshot": snapshot}
+    apply(tx, "turn", scope.turn_id, "running", {"started_at": at, "updated_at": at, **own})
+    emit(tx, scope, "turn.started", at, _turn_head(tx, scope))
+    changes = {"owner": owner, "heartbeat_at": at, "started_at": at}
+    apply(tx, "run", scope.run_id, "running", changes)
+    emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+    sessions.resume(tx, scope, at)
+
+
+def _row(tx: Transaction, turn: TurnFacts, index: int) -> dict[str, Any]:
+    """The columns that a turn begins with, whatever its status."""
+    scope, at = turn.scope, turn.started_at
     parent_id, metadata = None, turn.metadata
     if turn.parent is not None:
         parent_id = _find_parent(tx, scope, turn.parent)
         if parent_id is None:
             metadata = {**(metadata or {}), "parent_turn_id": turn.parent}
-    tx.hold(
-        "turns",
-        {
-            "id": scope.turn_id,
-            "project_id": scope.project_id,
-            "session_id": scope.session_id,
-            "task_id": scope.task_id,
-            "turn_key": turn.turn_key,
-            "parent_turn_id": parent_id,
-            "agent_name": turn.agent_name,
-            "endpoint": turn.endpoint,
-            "turn_index": index,
-            "user_input": tx.text_column(turn.user_input, plain=index == 0),
-            "input_payload": turn.input_payload,
-            "status": "running",
-            "trace_id": scope.trace_id,
-            "started_at": at,
-            "llm_calls": 0,
-            "tool_calls": 0,
-            "attempts": 0,
-            "config_snapshot": turn.config_snapshot,
-            "metadata": metadata,
-            "created_at": at,
-            "updated_at": at,
-        },
-    )
-    head = _head(scope, index, turn.user_input, clock.to_rfc3339(at))
-    emit(tx, scope, "turn.started", at, head)
-    tx.hold(
-        "runs",
-        {
-            "id": scope.run_id,
-            "turn_id": scope.turn_id,
-            "run_index": 0,
-            "status": "running",
-            "kind": "first",
-            "owner": turn.owner,
-            "heartbeat_at": at,
-            "started_at": at,
-        },
-    )
-    emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+    return {
+        "id": scope.turn_id,
+        "project_id": scope.project_id,
+        "session_id": scope.session_id,
+        "task_id": scope.task_id,
+        "turn_key": turn.turn_key,
+        "parent_turn_id": parent_id,
+        "agent_name": turn.agent_name,
+        "endpoint": turn.endpoint,
+        "turn_index": index,
+        "user_input": tx.text_column(turn.user_input, plain=index == 0),
+        "input_payload": turn.input_payload,
+        "trace_id": scope.trace_id,
+        "llm_calls": 0,
+        "tool_calls": 0,
+        "attempts": 0,
+        "config_snapshot": turn.config_snapshot,
+        "metadata": metadata,
+        "created_at": at,
+        "updated_at": at,
+    }
+
+
+def _run(turn: TurnFacts) -> dict[str, Any]:
+    """The columns that a turn's first run begins with."""
+    return {
+        "id": turn.scope.run_id,
+        "turn_id": turn.scope.turn_id,
+        "run_index": 0,
+        "kind": "first",
+        "overrides": turn.overrides,
+        "owner": turn.owner,
+        "heartbeat_at": turn.started_at,
+    }
 
 
 def _find_parent(tx: Transaction, scope: Scope, ref: str) -> str | None:
@@ -135,6 +160,12 @@ def wait_for_tools(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     emit(tx, scope, "run.updated", at, _run_payload("first", "waiting_tool", "tool_calls"))
 
 
+def reach_limit(tx: Transaction, scope: Scope, reached: LimitFacts, at: datetime.datetime) -> None:
+    """`limit.reached`: the turn ends because of it."""
+    payload = {"limit": reached.limit, "value": reached.value, "max": reached.max}
+    emit(tx, scope, "limit.reached", at, payload)
+
+
 def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     """A turn and its run end: `run.completed`, `turn.completed` with the turn's totals."""
     status, at = STATUS_OF_CAUSE[end.ended_by], end.ended_at
@@ -155,6 +186,8 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     emit(tx, scope, "run.completed", at, _run_payload("first", status, end.ended_by))
     finals: dict[str, Any] = {"finish_reason": end.finish_reason, **_finals(end)}
     columns = _columns(tx, finals)
+    if known.pop("exclusive_key", None) is not None:
+        columns = {**columns, "exclusive_key": None}
     apply(tx, "turn", scope.turn_id, status, {**cause, **columns, "updated_at": at})
     session_tokens = sessions.leave(tx, scope, at)
     shown = {**known, **cause, **finals, "status": status}

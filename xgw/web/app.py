@@ -9,7 +9,12 @@ from flask import Flask
 
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
+from xgw.agents.definition import read_agents
+from xgw.agents.loop import Parts
+from xgw.agents.pool import Pool
+from xgw.agents.scheduler import Scheduler
 from xgw.config import Config, Loaded, Provider
+from xgw.exchange.attempts import UsageRefusals
 from xgw.exchange.calls import Calls
 from xgw.exchange.headers import credential
 from xgw.exchange.means import Means
@@ -24,6 +29,7 @@ from xgw.masking import Masker
 from xgw.providers.demo import DemoServer
 from xgw.providers.transport import Transport
 from xgw.queries import events
+from xgw.recording.agents import AgentRecord
 from xgw.recording.following import Following
 from xgw.recording.recorder import Recorder
 from xgw.recording.recovery import Recovery, wait_for
@@ -79,7 +85,9 @@ class Services:
         self.waiting = Waiting(
             store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
         )
+        self.agents = read_agents(loaded.config, loaded.sources)
         self._demo = DemoServer()
+        self.scheduler: Scheduler
         self.gateway: Gateway
         self.router: Router
         self.refusals: Refusals
@@ -91,6 +99,9 @@ class Services:
         means = Means(config, self.transport, self.recorder, self.masker, self.prices, self.counter)
         self.router = Router(config, catalog)
         self.gateway = Gateway(means, self.router, self.calls, self.sessions)
+        record = AgentRecord(self.recorder)
+        parts = Parts(means, self.router, UsageRefusals(), record, Pool())
+        self.scheduler = Scheduler(self.store, parts, self.agents, self.calls)
         self.refusals = Refusals(means)
         self.writer.start()
         self.recorder.start()
@@ -101,6 +112,7 @@ class Services:
         self.recovery.start()
         self.following.start()
         self.waiting.start()
+        self.scheduler.start()
         self.sweep.start()
 
     def drain(self, seconds: float) -> None:
@@ -113,6 +125,7 @@ class Services:
     def stop(self) -> None:
         """Write what is left and stop the threads."""
         self.hub.close()
+        self.scheduler.stop()
         for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()

@@ -50,10 +50,10 @@ def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes
     start = feed.watch.after
     yield b": connected\nid: %d\n\n" % (newest if start is None else start)
     for batches in feed.batches(heartbeat_seconds):
-        yield b"".join([batch.encoded(_frame) for batch in batches]) or b": waiting\n\n"
+        yield b"".join([batch.encoded(frame) for batch in batches]) or b": waiting\n\n"
 
 
-def _frame(envelope: Envelope) -> bytes:
+def frame(envelope: Envelope) -> bytes:
     id = b"" if envelope.seq is None else b"id: %d\n" % envelope.seq
     name, body = envelope.type.encode(), orjson.dumps(envelope.to_json())
     return b"%bevent: %b\ndata: %b\n\n" % (id, name, body)

@@ -14,6 +14,7 @@ import orjson
 from flask import request
 
 from xgw import ids
+from xgw.config import check_parameters
 from xgw.errors import bad_request, unprocessable
 from xgw.web.api import edge
 from xgw.web.bodies import parse_json, read_body
@@ -23,6 +24,8 @@ MAX_MODEL = 256
 MAX_METADATA_BYTES = 65536
 MAX_TOKENS = 1 << 53
 MAX_USD = 1e9
+MAX_NAME = 64
+MAX_WAIT_SECONDS = 3600
 MAX_SEQ = (1 << 63) - 1
 
 Json = dict[str, Any]
@@ -126,6 +129,42 @@ def budget(name: str, value: Any) -> Json | None:
     return {"tokens": None if tokens is None else int(tokens), "cost_usd": usd}
 
 
+def message(name: str, value: Any) -> str:
+    """What is said to an agent."""
+    if not isinstance(value, str) or not value.strip():
+        raise unprocessable(f"{name} must be a text that is not empty", param=name)
+    return value
+
+
+def parameters(name: str, value: Any) -> Json:
+    """What a model is asked with besides the conversation; null for nothing."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise unprocessable(f"{name} must be an object", param=name)
+    try:
+        return check_parameters(value)
+    except ValueError as error:
+        raise unprocessable(f"{name} {error}", param=name) from None
+
+
+def seconds(name: str, value: Any) -> float:
+    """How long to wait; 0 is not at all."""
+    if not _is_number(value) or not 0 <= value <= MAX_WAIT_SECONDS:
+        most = MAX_WAIT_SECONDS
+        raise unprocessable(f"{name} must be a number of seconds up to {most}", param=name)
+    return float(value)
+
+
+def one_of(*known: str) -> Check:
+    """One of a few words, or null."""
+
+    def check(name: str, value: Any) -> str | None:
+        return None if value is None else choice(*known)(name, value)
+
+    return check
+
+
 def reference(name: str, value: Any) -> str:
     """An id or a key of something that is there."""
     if not isinstance(value, str) or not value:
@@ -149,11 +188,6 @@ def seq(name: str, value: Any) -> int | None:
     return int(value)
 
 
-def no_agent(name: str, value: Any) -> None:
-    """There are no agents to be named."""
-    raise unprocessable(f"there is no such agent: {value!r:.100}", param=name)
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -165,6 +199,7 @@ def _is_whole(value: Any) -> bool:
 
 TITLE = line(MAX_TITLE)
 STATUS = choice("active", "archived", "closed")
+MODE = one_of("chat", "task")
 
 OPENING: Mapping[str, Check] = {
     "session_key": session_key,
@@ -174,10 +209,22 @@ OPENING: Mapping[str, Check] = {
     "end_user_id": identifier,
     "task_id": identifier,
     "budget": budget,
-    "agent": no_agent,
-    "mode": no_agent,
+    "agent": line(MAX_NAME),
+    "mode": MODE,
 }
 """What `POST /sessions` takes."""
+
+CHATTING: Mapping[str, Check] = {
+    "message": message,
+    "sessionId": identifier,
+    "mode": MODE,
+    "metadata": metadata,
+    "model": line(MAX_MODEL),
+    "parameters": parameters,
+    "ifBusy": one_of("queue", "reject", "supersede"),
+    "wait": seconds,
+}
+"""What `POST /agents/{name}/chat` takes."""
 
 CHANGING: Mapping[str, Check] = {
     "title": TITLE,

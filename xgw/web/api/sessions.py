@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from xgw.errors import unprocessable
 from xgw.queries import messages, requests, sessions, steps, turns
-from xgw.recording.facts import SessionFacts
-from xgw.web import serialize
-from xgw.web.api import edge, fields
+from xgw.web import agents, serialize
+from xgw.web.api import agent_sessions, edge, fields
 from xgw.web.serialize import Json, Row
 
 routes = Blueprint("sessions", __name__)
@@ -32,18 +32,20 @@ def get_session(ref: str) -> Response:
 def open_session() -> Response:
     """POST /sessions: 201, or 200 with the session that has this key already"""
     edge.only()
-    wanted, asking = fields.read(fields.OPENING), edge.caller()
-    facts = SessionFacts(
-        id="",
-        session_key=wanted.pop("session_key", None) or "",
-        project_id=asking.project_id,
-        source="api",
-        org_id=asking.org_id,
-        api_key_id=asking.api_key_id,
-        **wanted,
-    )
-    session_id, is_new = edge.services().control.open_session(facts)
-    return edge.answer(whole(find(session_id)), 201 if is_new else 200)
+    wanted = fields.read(fields.OPENING)
+    name, mode = wanted.pop("agent", None), wanted.pop("mode", None)
+    if name is None:
+        if mode is not None:
+            raise unprocessable("mode is an agent's: name the agent", param="mode")
+        session, is_new = agent_sessions.open_one(wanted)
+    else:
+        if wanted.get("model") is not None:
+            raise unprocessable("model is the agent's: say it with a message", param="model")
+        definition = edge.services().agents.get(name)
+        if definition is None:
+            raise unprocessable(f"there is no agent {name!r}", param="agent")
+        session, is_new = agent_sessions.open_for(definition, mode, wanted)
+    return edge.answer(whole(session), 201 if is_new else 200)
 
 
 @routes.patch("/sessions/<ref>")
@@ -60,7 +62,9 @@ def change_session(ref: str) -> Response:
 def delete_session(ref: str) -> Response:
     """DELETE /sessions/{id or key}: what is under way in it is cancelled first"""
     edge.only()
-    edge.services().control.delete_session(find(ref))
+    row = find(ref)
+    edge.services().scheduler.leave(row["id"])
+    edge.services().control.delete_session(row)
     return edge.answer_nothing()
 
 
@@ -108,13 +112,18 @@ def find(ref: str) -> Row:
 
 
 def whole(row: Row) -> Json:
-    """The session with the tools that it offered."""
+    """The session with the tools that its agent has, or that it offered."""
+    definition = edge.services().agents.get(row["agent_name"] or "")
+    if definition is not None:
+        return {**_show(row), "tools": agents.tools(definition)}
     offered = sessions.find_tools(edge.services().store, row["id"])
     return {**_show(row), "tools": serialize.tools(offered)}
 
 
 def _show(row: Row) -> Json:
     running = edge.services()
+    definition = running.agents.get(row["agent_name"] or "")
+    own = definition.table.context.window if definition is not None else None
     named = (p for p in running.config.config.providers if p.name == row["provider_name"])
-    window = running.prices.context_window(row["model"], next(named, None))
+    window = own or running.prices.context_window(row["model"], next(named, None))
     return serialize.session(row, window)

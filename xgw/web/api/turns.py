@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from xgw.queries import runs, steps, turns
 from xgw.web import serialize
 from xgw.web.api import edge, fields
-from xgw.web.serialize import Json
+from xgw.web.serialize import Json, Row
 
 routes = Blueprint("turns", __name__)
 
@@ -41,10 +41,16 @@ def cancel_turn(id: str) -> Response:
 def cancel(id: str) -> Json:
     """Cancel a turn; as it is then."""
     store = edge.services().store
-    edge.found(turns.find_turn(store, id, edge.project()), "turn", id)
-    edge.services().control.cancel_turn(id)
+    row = edge.found(turns.find_turn(store, id, edge.project()), "turn", id)
+    if not (row["status"] == "queued" and _withdraw(row)):
+        edge.services().control.cancel_turn(id)
     turn = edge.found(turns.find_turn_with_runs(store, id, edge.project()), "turn", id)
     return serialize.turn(turn, edge.show_payloads([turn], expanded=False))
+
+
+def _withdraw(turn: Row) -> bool:
+    """Whether a turn that waited for its session has been taken out of the queue."""
+    return edge.services().scheduler.withdraw(turn["id"], turn["session_id"])
 
 
 @routes.get("/runs/<id>")

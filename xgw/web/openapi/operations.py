@@ -130,8 +130,23 @@ def _opening() -> Json:
         "end_user_id": identifier,
         "task_id": identifier,
     }
-    properties = {**own, **_changeable()}
+    agents_own = {"agent": _line(fields.MAX_NAME), "mode": enum("chat", "task", None)}
+    properties = {**own, **agents_own, **_changeable()}
     return of(properties, optional=tuple(properties))
+
+
+def _chatting() -> Json:
+    properties = {
+        "message": {"type": "string", "pattern": r"\S"},
+        "sessionId": {"anyOf": [ref("Identifier"), {"type": "null"}]},
+        "mode": enum("chat", "task", None),
+        "metadata": OBJECT,
+        "model": _line(fields.MAX_MODEL),
+        "parameters": OBJECT,
+        "ifBusy": enum("queue", "reject", "supersede", None),
+        "wait": {"type": "number", "minimum": 0, "maximum": fields.MAX_WAIT_SECONDS},
+    }
+    return of(properties, optional=tuple(name for name in properties if name != "message"))
 
 
 def _changing() -> Json:
@@ -214,6 +229,23 @@ def _one(tag: str, schema: str, text: str, *parameters: Json) -> Json:
     return {"parameters": [_path("id", "a minted id")], **shown}
 
 
+def _chat(summary: str, answers: Mapping[str, str | None]) -> Json:
+    codes = ("404", "409", "413", "415", "503")
+    operation = _operation("agents", summary, answers, *codes, **_body(_chatting(), required=True))
+    return {"parameters": [_AGENT], "post": operation}
+
+
+def _chat_stream() -> Json:
+    item = _chat("the turn's events as they happen, last `chat.response`", {"200": None})
+    told = "`data` of each is an Event, of the last a ChatResponse"
+    content = {"text/event-stream": {"schema": {"description": told}}}
+    item["post"]["responses"]["200"]["content"] = content
+    return item
+
+
+_AGENT = _path("name", "the agent's name")
+
+
 def _cancel() -> Json:
     operation = _operation(
         "turns",
@@ -242,7 +274,13 @@ def paths() -> Json:
     health["get"]["security"] = []
     described = _operation("server", "this document", {"200": None})
     described["responses"]["200"]["content"] = {"application/json": {"schema": {"type": "object"}}}
+    answered = {"200": "ChatResponse", "202": "ChatResponse"}
+    agent = _get("agents", "one agent", "Agent", codes=("404",))
     return {
+        "/agents": _get("agents", "every agent", "AgentList"),
+        "/agents/{name}": {"parameters": [_AGENT], **agent},
+        "/agents/{name}/chat": _chat("the answer; 202 if it is not there yet", answered),
+        "/agents/{name}/chat/stream": _chat_stream(),
         "/sessions": _sessions(),
         "/sessions/{session}": _session(),
         "/sessions/{session}/messages": _inside("messages", "MessageList", *PAGE),

@@ -269,6 +269,69 @@ def _health() -> Json:
     return of({**status, **told}, optional=tuple(told))
 
 
+def _agent() -> Json:
+    text = {"type": "string"}
+    number = {"type": ["number", "null"]}
+    names = ("turn_tokens", "session_tokens", "turn_cost_usd", "session_cost_usd", "seconds")
+    limits = {"max_iterations": {"type": "integer"}} | {f"max_{name}": number for name in names}
+    mode = of({"tools": {"type": "array", "items": text}, "limits": of(limits)})
+    return of(
+        {
+            "object": {"const": "agent"},
+            "name": text,
+            "description": text,
+            "model": text,
+            "provider": {"type": ["string", "null"]},
+            "instructions": text,
+            "parameters": {"type": "object"},
+            "modes": of({"chat": mode, "task": mode}),
+            "tools": {"type": "array", "items": ref("Tool")},
+            "context": of({"window": COUNT}),
+        }
+    )
+
+
+def _chat_response() -> Json:
+    text = {"type": ["string", "null"]}
+    time = {**TIME, "type": ["string", "null"]}
+    money = {"type": ["number", "null"]}
+    tokens = ("input", "output", "cache", "reasoning", "total", "sessionTotal")
+    call = of(
+        {
+            "id": text,
+            "name": text,
+            "arguments": ANY,
+            "durationMs": COUNT,
+            "success": {"type": ["boolean", "null"]},
+            "error": _ERROR,
+        }
+    )
+    later = {
+        "runStatus": enum(*statuses("run")),
+        "queuePosition": COUNT,
+        "pendingApprovals": {"type": "array"},
+    }
+    answer = {
+        "sessionId": {"type": "string"},
+        "turnId": {"type": "string"},
+        "runId": {"type": "string"},
+        "message": of({"role": {"const": "assistant"}, "content": text}),
+        "status": enum(*statuses("turn")),
+        "error": _ERROR,
+        "timestamp": time,
+        "completedAt": time,
+        "iterations": COUNT,
+        "durationMs": COUNT,
+        "tokenUsage": of(dict.fromkeys(tokens, COUNT)),
+        "costUsd": money,
+        "toolCalls": {"type": "array", "items": call},
+        "attempts": COUNT,
+        "finishReason": text,
+        "limitReached": text,
+    }
+    return of({**answer, **later}, optional=tuple(later))
+
+
 def _list_of(name: str) -> Json:
     return of(
         {
@@ -289,8 +352,9 @@ def components() -> Json:
         "Step": _step(),
         "Message": _message(),
         "Request": _request(),
+        "Agent": _agent(),
     }
-    listed = ("Session", "Turn", "Step", "Message", "Request")
+    listed = ("Agent", "Session", "Turn", "Step", "Message", "Request")
     number = {"type": ["number", "null"]}
     return {
         **nouns,
@@ -313,6 +377,7 @@ def components() -> Json:
             "anyOf": [{"type": "null"}, ref("Payload"), ANY],
         },
         "Changes": _changes(),
+        "ChatResponse": _chat_response(),
         "Event": _envelope(),
         "Stats": _stats(),
         "Health": _health(),

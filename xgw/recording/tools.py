@@ -1,4 +1,4 @@
-"""Tools that a gateway's client runs: a step begins at the model's answer, ends with a result.
+"""Tools: a client's begin at the model's answer and end with its result, an agent's as they run.
 
 Everything here runs inside the writer's transaction and may run again after a rollback.
 """
@@ -33,7 +33,7 @@ def start_tool(
     parent_step_id: str | None = None,
     late: bool = False,
 ) -> None:
-    """A client-side tool begins at the model's answer: its step and `step.started`."""
+    """A tool begins: its step and `step.started`."""
     tx.hold(
         "steps",
         {
@@ -42,7 +42,7 @@ def start_tool(
             "name": tool.name,
             "tool_call_id": tool.tool_call_id,
             "metadata": {
-                "side": "client",
+                "side": tool.side,
                 "arguments": tool.arguments,
                 **({"late": True} if late else {}),
             },
@@ -64,7 +64,9 @@ def start_tool(
 
 def end_tool(tx: Transaction, scope: Scope, tool: ToolEnd) -> None:
     """A tool's result arrived, or none will: `step.completed`."""
-    message = "no result came" if tool.error_type == "no_result" else None
+    message = tool.error_message
+    if message is None and tool.error_type == "no_result":
+        message = "no result came"
     apply(
         tx,
         "step",

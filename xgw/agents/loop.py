@@ -1,0 +1,370 @@
+"""The loop of one turn: ask the model, run its tools, send the results, until an answer or a limit.
+
+There is one path for every mode and interface. Whatever happens ends in one place, `_close`, with
+every call answered, so that the session can go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from xgw import __version__, clock
+from xgw.agents import context
+from xgw.agents.definition import Definition
+from xgw.agents.limits import Bounds, Used
+from xgw.agents.pool import Pool
+from xgw.agents.rounds import ToolSteps
+from xgw.agents.turns import Turn
+from xgw.errors import ApiError
+from xgw.exchange.attempts import UsageRefusals
+from xgw.exchange.exchange import Exchange, GaveUp, Opened
+from xgw.exchange.means import Means
+from xgw.exchange.order import Order
+from xgw.exchange.routing import Router
+from xgw.providers.transport import Cancelled
+from xgw.recording.agents import AgentRecord
+from xgw.recording.elements import answer_message
+from xgw.recording.facts import AttemptEnd, LimitFacts, MessageFacts, Retry, TurnEnd
+from xgw.recording.recorder import Ending
+from xgw.resent import Body
+from xgw.store.payloads import Stored
+from xgw.store.writer import Patience, Ticket
+from xgw.values import Answer, ToolCall, UpstreamFailure
+
+log = logging.getLogger("xgw.agents")
+
+SHUTDOWN = "xgw was shut down before the answer was complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every turn works with."""
+
+    means: Means
+    router: Router
+    refusals: UsageRefusals
+    record: AgentRecord
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a turn begins: the history before it, and what its session has used and may use.
+
+    `sent_before` are the hashes of the elements that the session's previous call sent.
+    """
+
+    definition: Definition
+    history: list[context.Element]
+    sent_before: tuple[bytes, ...] | None
+    used: Used
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """How a turn ends; `limit` is set where a limit ended it."""
+
+    ended_by: str
+    error_type: str | None = None
+    message: str | None = None
+    limit: LimitFacts | None = None
+
+
+class _Reached(Exception):
+    """A limit forbids to go on."""
+
+    def __init__(self, limit: LimitFacts) -> None:
+        super().__init__(limit.limit)
+        self.limit = limit
+
+
+class Loop:
+    """One turn, for the thread that runs it."""
+
+    def __init__(
+        self, parts: Parts, turn: Turn, start: Start, is_closing: Callable[[], bool]
+    ) -> None:
+        self._parts = parts
+        self._turn = turn
+        self._start = start
+        self._is_closing = is_closing
+        self._began = clock.monotonic()
+        self._model = turn.wanted.model or start.definition.table.model
+        self._sent_before = start.sent_before
+        self._exchange: Exchange | None = None
+        self._in_call = False
+        self._tools = ToolSteps(parts.means, parts.record, parts.pool, turn, start.definition)
+        self._text: str | None = None
+        self._final_model: str | None = None
+        self._ticket: Ticket | None = None
+
+    def run(self) -> None:
+        """Everything up to the recorded end of the turn; raises nothing."""
+        seconds = self._start.bounds.seconds
+        timer = threading.Timer(seconds or 0, self._turn.stop, ("limit",))
+        timer.daemon = True
+        if seconds is not None:
+            timer.start()
+        try:
+            self._go()
+        except _Reached as reached:
+            self._close(_by_limit(reached.limit))
+        except Cancelled:
+            self._close(self._stopped())
+        except ApiError as error:
+            self._close(_Finish("gateway", error.type, error.message))
+        except Exception:  # the driver of a run: it marks the run failed
+            log.exception("turn %s failed", self._turn.scope.turn_id)
+            self._close(_Finish("gateway", "internal", "xgw itself failed"))
+        finally:
+            timer.cancel()
+        if self._ticket is not None:
+            self._parts.means.recorder.writer.wait(self._ticket, Patience())
+
+    def _go(self) -> None:
+        elements = [*self._start.history, context.user(self._turn.wanted.message)]
+        answered: Sequence[str] = ()
+        self._check_limits()
+        while (said := self._ask(elements, answered)) is not None:
+            elements.append(said)
+            self._check_limits()
+            results = self._tools.run()
+            elements += results
+            answered = [one["tool_call_id"] for one in results]
+
+    def _check_limits(self) -> None:
+        reached = self._start.used.reached(self._start.bounds)
+        if reached is not None:
+            raise _Reached(reached)
+
+    # -- one answer ----------------------------------------------------------------------------
+
+    def _ask(
+        self, elements: list[context.Element], answered: Sequence[str]
+    ) -> context.Element | None:
+        """What the model says if it asks for tools; None once the turn has ended."""
+        self._exchange = exchange = self._new_exchange(elements)
+        scope, start = self._turn.scope, self._parts.record.call
+        self._start.used.iterations += 1
+        self._in_call = True
+        self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
+        try:
+            opened = exchange.open(scope, self._turn.call, self._keep)
+            answer = self._read(opened)
+        except GaveUp as end:
+            self._fail(end.failure)
+            return None
+        finally:
+            exchange.trial.close_response()
+        return self._take(answer, _received(opened, answer))
+
+    def _keep(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+
+    def _new_exchange(self, elements: list[context.Element]) -> Exchange:
+        means, tools = self._parts.means, [t.offer() for t in self._start.definition.tools]
+        parameters = {**self._start.definition.table.parameters, **self._turn.wanted.parameters}
+        body = {"model": self._model, "messages": elements, **parameters, "stream": True}
+        if tools:
+            body["tools"] = tools
+        order = Order(
+            endpoint="chat.completions",
+            model=self._model,
+            way=self._parts.router.find(self._model, "chat.completions"),
+            body=Body.plain(orjson.dumps(body)),
+            stream=True,
+            wants_usage=False,
+            headers=(("user-agent", f"xgw/{__version__}"),),
+            query="",
+            client=self._turn.wanted.client,
+        )
+        exchange = Exchange(means, order, self._parts.refusals)
+        size = means.counter.estimate_request(elements, tools or None, self._model)
+        window = self._start.bounds.window
+        if window is not None and size is not None and size > window:
+            raise _Reached(LimitFacts("context", size, window))
+        exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
+        return exchange
+
+    def _compare(self, sent: Stored) -> str | None:
+        """How what is sent compares with what the session's previous call sent."""
+        before, self._sent_before = self._sent_before, tuple(sent.elements)
+        if before is None:
+            return None
+        return "appended" if self._sent_before[: len(before)] == before else "rewritten"
+
+    def _read(self, opened: Opened) -> Answer:
+        """The whole answer; its text goes out as it comes. Raises GaveUp if it breaks off."""
+        relay, batch = opened.relay, opened.batch
+        while relay is not None and (batch is None or not batch.ended):
+            batch = relay.read(None)
+        if batch is not None and batch.failure is not None:
+            raise GaveUp(batch.failure)
+        answer = opened.answer if relay is None else relay.chat.answer()
+        assert answer is not None
+        return answer
+
+    def _take(self, answer: Answer, received: dict[str, Any]) -> context.Element | None:
+        """Record an answer; without calls it is the turn's."""
+        assert self._exchange is not None
+        answer, received, calls = _with_ids(answer, received)
+        answer = self._exchange.trial.storable(answer)
+        end, bodies = self._exchange.trial.succeeded(answer)
+        self._start.used.add(end)
+        self._text = answer.text() or self._text
+        self._final_model = end.model
+        said = self._message(answer, end, bodies, partial=False)
+        if not calls:
+            finish = _Finish("finished")
+            self._finish(finish, end, said, bodies, finish_reason=answer.finish_reason)
+            return None
+        scope = self._turn.scope
+        ending = Ending(scope, self._exchange.facts, end, messages=said)
+        self._in_call = False
+        self._ticket = self._parts.means.recorder.finish(ending, bodies)
+        self._tools.ask(self._exchange.facts.step_id, calls)
+        return context.assistant(received)
+
+    def _message(
+        self, answer: Answer | None, end: AttemptEnd, bodies: list[Stored], *, partial: bool
+    ) -> tuple[MessageFacts, ...]:
+        if answer is None or not answer.choices:
+            return ()
+        said = answer_message(
+            answer.message(),
+            self._parts.means.recorder.shelf,
+            bodies,
+            tokens=end.usage.output_tokens,
+            token_source=end.usage.source,
+            partial=partial,
+        )
+        return (said,) if said is not None else ()
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def _fail(self, failure: UpstreamFailure) -> None:
+        """No target answered, or one broke off."""
+        assert self._exchange is not None
+        end, bodies = self._exchange.trial.failed(failure)
+        finish = _Finish("provider", end.error_type, end.error_message)
+        self._finish_call(finish, end, bodies, Retry("give_up"))
+
+    def _stopped(self) -> _Finish:
+        """Why the turn was stopped."""
+        reason = self._turn.reason
+        if reason == "limit":
+            most = self._start.bounds.seconds or 0
+            elapsed = round(clock.monotonic() - self._began, 1)
+            return _by_limit(LimitFacts("seconds", max(elapsed, most), most))
+        if reason is None and self._is_closing():
+            return _Finish("shutdown", "interrupted", SHUTDOWN)
+        return _Finish(reason or "user_cancel")
+
+    def _close(self, finish: _Finish) -> None:
+        """End the turn from this side, and whatever of it is open."""
+        if not self._in_call or self._exchange is None or self._exchange.trial.is_recorded:
+            self._finish(finish, None, (), [])
+            return
+        is_error = finish.error_type is not None and finish.limit is None
+        status = "error" if is_error else "cancelled"
+        error = finish.error_type if is_error else None
+        end, bodies = self._exchange.trial.cut(status, error, finish.message)
+        self._finish_call(finish, end, bodies, None)
+
+    def _finish_call(
+        self, finish: _Finish, end: AttemptEnd, bodies: list[Stored], failure: Retry | None
+    ) -> None:
+        """The turn ends in the middle of a call: what has arrived is kept."""
+        assert self._exchange is not None
+        so_far = self._exchange.trial.answer_so_far()
+        self._text = (so_far.text() if so_far else None) or self._text
+        self._final_model = end.model
+        said = self._message(so_far, end, bodies, partial=True)
+        self._finish(finish, end, said, bodies, failure=failure)
+
+    def _finish(
+        self,
+        finish: _Finish,
+        end: AttemptEnd | None,
+        said: tuple[MessageFacts, ...],
+        bodies: list[Stored],
+        *,
+        failure: Retry | None = None,
+        finish_reason: str | None = None,
+    ) -> None:
+        self._tools.start_rest()
+        at = clock.now()
+        exchange = self._exchange
+        dropped, results = self._tools.close(finish.message or "it was cancelled", at)
+        ending = Ending(
+            scope=self._turn.scope,
+            attempt=exchange.facts if exchange is not None and end is not None else None,
+            end=replace(end, ended_at=at) if end is not None else None,
+            failure=failure,
+            messages=said,
+            dropped_tools=dropped,
+            results=results,
+            limit=finish.limit,
+            turn=TurnEnd(
+                ended_by=finish.ended_by,
+                ended_at=at,
+                busy_ms=self._busy_ms(),
+                error_type=finish.error_type,
+                error_message=finish.message,
+                finish_reason=finish_reason,
+                final_output=self._text,
+                final_provider_name=exchange.target.provider.name if exchange else None,
+                final_model=self._final_model,
+            ),
+        )
+        self._in_call = False
+        self._ticket = self._parts.means.recorder.finish(ending, bodies)
+
+    def _busy_ms(self) -> int:
+        worked = clock.monotonic() - self._began - self._tools.seconds
+        return max(0, round(worked * 1000))
+
+
+def _by_limit(limit: LimitFacts) -> _Finish:
+    kind = f"limit_{limit.limit}"
+    message = f"the turn reached its limit of {limit.max:g} ({limit.limit.replace('_', ' ')})"
+    return _Finish("limit", kind, message, limit)
+
+
+def _received(opened: Opened, answer: Answer) -> dict[str, Any]:
+    """The message as the upstream sent it, its own names for reasoning included."""
+    if opened.relay is None:
+        return answer.message()
+    choices = opened.relay.chat.completion()["choices"]
+    message: dict[str, Any] = next((c["message"] for c in choices if c["index"] == 0), {})
+    return message
+
+
+def _with_ids(
+    answer: Answer, received: dict[str, Any]
+) -> tuple[Answer, dict[str, Any], tuple[ToolCall, ...]]:
+    """The answer with an id of its own for every call in it."""
+    asked = received.get("tool_calls") or []
+    calls, seen = [], set()
+    for call in answer.tool_calls[: len(asked)]:
+        is_unique = bool(call.tool_call_id) and call.tool_call_id not in seen
+        call = call if is_unique else replace(call, tool_call_id=f"call_{secrets.token_hex(12)}")
+        seen.add(call.tool_call_id)
+        calls.append(call)
+    if tuple(calls) == answer.tool_calls:
+        return answer, received, answer.tool_calls
+    named = [{**one, "id": call.tool_call_id} for one, call in zip(asked, calls, strict=True)]
+    choices = [
+        {**c, "message": {**c["message"], "tool_calls": named}} if c["index"] == 0 else c
+        for c in answer.choices
+    ]
+    answer = replace(answer, choices=choices, tool_calls=tuple(calls))
+    return answer, {**received, "tool_calls": named}, tuple(calls)

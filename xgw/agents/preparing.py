@@ -1,0 +1,80 @@
+"""What a turn begins with: the history of its session, what that used, the agent as it is now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from xgw import ids
+from xgw.agents.context import build_history, user
+from xgw.agents.definition import Definition
+from xgw.agents.limits import Used, bounds_of
+from xgw.agents.loop import Start
+from xgw.agents.turns import Turn, Wanted
+from xgw.exchange.means import Means
+from xgw.queries import messages, sessions, steps
+from xgw.recording.facts import MessageFacts
+from xgw.store import payloads
+from xgw.store.database import Store
+from xgw.store.payloads import Stored
+
+
+def prepare(store: Store, turn: Turn, definition: Definition) -> Start:
+    """Where a turn begins, read from the store."""
+    session_id = turn.scope.session_id or ""
+    session = sessions.find_session(store, session_id, turn.scope.project_id) or {}
+    said = messages.of_agent_turns(store, session_id, turn.scope.turn_id)
+    used = Used(session.get("total_tokens") or 0, session.get("cost_usd") or 0.0)
+    bounds = bounds_of(definition, turn.wanted.mode, session.get("budget") or {})
+    history = build_history(definition, said)
+    return Start(definition, history, _sent_before(store, session_id), used, bounds)
+
+
+def _sent_before(store: Store, session_id: str) -> tuple[bytes, ...] | None:
+    """The hashes of the elements that the session's previous call sent."""
+    call = steps.last_call(store, session_id)
+    key = call["input_payload"] if call else None
+    if key is None:
+        return None
+    try:
+        return tuple(bytes.fromhex(element) for element in payloads.parts(store, [key])[key])
+    except LookupError:
+        return None
+
+
+def user_message(means: Means, text: str) -> MessageFacts:
+    """What a person said, as an item of the history."""
+    tokens = means.counter.count_message(user(text))
+    source = None if tokens is None else "estimated"
+    return MessageFacts(
+        ids.mint("msg"), "message", "user", text, token_count=tokens, token_source=source
+    )
+
+
+def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
+    """The agent as it is when a turn of it begins: it is kept with the turn."""
+    table = definition.table
+    kept: dict[str, Any] = {
+        "agent": definition.name,
+        "mode": wanted.mode,
+        "model": wanted.model or table.model,
+        "parameters": {**table.parameters, **wanted.parameters},
+        "instructions": definition.instructions,
+        "tools": [
+            {
+                "name": tool.name,
+                **tool.told(),
+                "timeout_seconds": tool.timeout_seconds,
+                "max_output_bytes": tool.max_output_bytes,
+                "retry_safe": tool.retry_safe,
+            }
+            for tool in definition.tools
+        ],
+        "limits": {
+            **table.limits.model_dump(),
+            "max_iterations": table.max_iterations(wanted.mode),
+        },
+        "context": table.context.model_dump(),
+    }
+    return means.recorder.shelf.whole(means.masker.body(orjson.dumps(kept)))

@@ -1,0 +1,151 @@
+"""What becomes of the calls that a model asked for: each gets an outcome, whatever goes wrong.
+
+An outcome's text is for the model. Nothing that a tool does breaks the turn, and arguments that
+cannot be understood are never replaced by others.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from xgw import clock
+from xgw.agents.definition import Definition, Tool
+from xgw.agents.functions import BadArguments
+from xgw.agents.pool import Pool
+from xgw.providers.transport import Call, Cancelled
+from xgw.values import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: `text` goes to the model; `error` is None for a success.
+
+    `position` is the call's among those that were asked for together.
+    """
+
+    position: int
+    text: str
+    error: str | None
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    position: int
+    tool: Tool
+    arguments: dict[str, Any]
+
+
+class Round:
+    """The calls of one answer, run together."""
+
+    def __init__(self, definition: Definition, pool: Pool, calls: Sequence[ToolCall]) -> None:
+        self._definition = definition
+        self._pool = pool
+        self._calls = calls
+        self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+
+    def outcomes(self, call: Call) -> Iterator[Outcome]:
+        """Each call's outcome as it comes. Raises Cancelled at once when `call` is cancelled.
+
+        What still runs then, or runs too long, is abandoned: what it returns is dropped.
+        """
+        began = clock.monotonic()
+        due: dict[int, tuple[float, Tool]] = {}
+        call.attach(lambda: self._ended.put(None))
+        works = []
+        try:
+            for position, asked in enumerate(self._calls):
+                found = self._prepare(position, asked)
+                if isinstance(found, Outcome):
+                    yield found
+                    continue
+                due[position] = (began + found.tool.timeout_seconds, found.tool)
+                work = self._work(found)
+                works.append(work)
+                self._pool.run(work)
+            while due:
+                yield from self._next(call, due, began)
+        finally:
+            call.detach()
+            for work in works:
+                self._pool.withdraw(work)
+
+    def _next(
+        self, call: Call, due: dict[int, tuple[float, Tool]], began: float
+    ) -> Iterator[Outcome]:
+        """What has ended, or has run for too long."""
+        first = min(deadline for deadline, _ in due.values())
+        try:
+            ended = self._ended.get(timeout=max(0.0, first - clock.monotonic()))
+        except queue.Empty:
+            ended = None
+        if call.cancelled:
+            raise Cancelled
+        if ended is not None:
+            if due.pop(ended.position, None) is not None:
+                yield ended
+            return
+        now = clock.monotonic()
+        for position in [p for p, (deadline, _) in due.items() if deadline <= now]:
+            _, tool = due.pop(position)
+            error = f"it took longer than {tool.timeout_seconds:g} s"
+            yield _failed(position, error, began)
+
+    def _prepare(self, position: int, asked: ToolCall) -> Outcome | _Job:
+        """The call as it can be run, or why it cannot."""
+        tool = self._definition.find_tool(asked.name)
+        if tool is None:
+            known = ", ".join(one.name for one in self._definition.tools) or "none"
+            return _failed(position, f"there is no tool {asked.name!r}; the tools are: {known}")
+        if asked.incomplete:
+            return _failed(position, "the call was cut off before it was complete: it was not run")
+        if not asked.arguments_json_valid:
+            error = "the arguments are not a JSON object: it was not run"
+            return _failed(position, error)
+        given = orjson.loads(asked.arguments) if asked.arguments.strip() else {}
+        try:
+            return _Job(position, tool, tool.function.check(given))
+        except BadArguments as refusal:
+            return _failed(position, f"the arguments do not fit: {refusal}")
+
+    def _work(self, job: _Job) -> Any:
+        def work() -> None:
+            began = clock.monotonic()
+            try:
+                text = job.tool.function.call(job.arguments)
+            except BaseException as error:  # noqa: BLE001 - the edge to other people's code
+                self._ended.put(_failed(job.position, _told(error), began))
+                return
+            self._ended.put(_returned(job, text, began))
+
+        return work
+
+
+def _returned(job: _Job, text: str, began: float) -> Outcome:
+    text = text.encode("utf-8", "replace").decode()
+    size, most = len(text.encode()), job.tool.max_output_bytes
+    if size > most:
+        error = f"the result has {size} bytes, more than the {most} that are allowed"
+        return _failed(job.position, error, began)
+    return Outcome(job.position, text, None, _since(began))
+
+
+def _failed(position: int, error: str, began: float | None = None) -> Outcome:
+    return Outcome(position, f"Error: {error}", error, 0 if began is None else _since(began))
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line, without where it happened."""
+    text = str(error).strip()
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _since(began: float) -> int:
+    return max(0, round((clock.monotonic() - began) * 1000))

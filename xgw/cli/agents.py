@@ -1,0 +1,55 @@
+"""The command `agents`: which agents are defined, with their models and tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xgw.cli.configuration import load, load_agents, with_configuration, with_json
+from xgw.cli.tables import Cell, Column, render
+from xgw.cli.terminal import note, stdout, write, write_json
+
+if TYPE_CHECKING:
+    from xgw.agents.definition import Agents
+
+
+@click.command()
+@with_configuration
+@with_json
+def agents(config_path: Path | None, db: str | None, as_json: bool) -> None:
+    """List the agents that the configuration defines.
+
+    With --json each is told whole: instructions, modes, tools with their schemas, limits.
+    """
+    from xgw.masking import Masker
+    from xgw.web.agents import agent
+
+    loaded = load(config_path, db)
+    found = load_agents(loaded)
+    if as_json:
+        masker = Masker(loaded.config.secrets())
+        # Which provider serves a model is for a running server to say.
+        told = [agent(definition, None, masker) for definition in found.values()]
+        write_json({"object": "list", "data": told})
+    elif found:
+        write(_table(found))
+    else:
+        note("No agent is defined: [agents.NAME] in xgw.toml does that")
+
+
+_COLUMNS = (Column("agent"), Column("model"), Column("tools", spare=1))
+
+
+def _table(found: Agents) -> list[str]:
+    cells = [
+        (
+            Cell(definition.name, "name"),
+            Cell(definition.table.model),
+            Cell(", ".join(tool.name for tool in definition.tools) or "none"),
+            Cell(definition.table.description, "faint"),
+        )
+        for definition in found.values()
+    ]
+    return render(stdout(), _COLUMNS, cells, tail="description")

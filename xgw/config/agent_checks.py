@@ -1,0 +1,84 @@
+"""Mistakes in `[agents.*]` and `[tools.*]` that only show when several values are seen together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from xgw.config import rules
+from xgw.config.agents import Builtin
+from xgw.config.mistakes import Mistake
+
+BUILTINS: tuple[str, ...] = get_args(Builtin)
+
+Tree = dict[str, Any]
+
+
+def find_agent_conflicts(tree: Tree) -> Iterator[Mistake]:
+    """Names that models and URLs cannot carry, tools that are not there, keys that do not fit."""
+    tools = _tables(tree, "tools")
+    for name, agent in _tables(tree, "agents").items():
+        if not rules.is_agent_name(name):
+            text = "must have a name of 1 to 64 letters, digits and . _ -"
+            yield Mistake(("agents", name), text)
+            continue
+        if agent.get("instructions") and agent.get("instructions_file"):
+            text = "cannot stand beside instructions: give one of them"
+            yield Mistake(("agents", name, "instructions_file"), text)
+        yield from _tools_of(name, agent.get("tools"), tools)
+    for name, tool in tools.items():
+        yield from _misfits(name, tool)
+
+
+def find_missing_files(tree: Tree, folder: Path) -> Iterator[Mistake]:
+    """Files that agents and tools name and that cannot be read; paths are relative to `folder`."""
+    for name, agent in _tables(tree, "agents").items():
+        file = agent.get("instructions_file")
+        if isinstance(file, str) and file and not (folder / file).is_file():
+            text = f"must name a file: there is no {folder / file}"
+            yield Mistake(("agents", name, "instructions_file"), text)
+    for name, tool in _tables(tree, "tools").items():
+        spec = tool.get("python")
+        if not isinstance(spec, str):
+            continue
+        path = folder / spec.rpartition(":")[0]
+        if path.suffix == ".py" and not path.is_file():
+            yield Mistake(("tools", name, "python"), f"must name a file: there is no {path}")
+
+
+def _tools_of(name: str, named: Any, tools: Tree) -> Iterator[Mistake]:
+    seen: set[str] = set()
+    for index, tool in enumerate(named if isinstance(named, list) else []):
+        if not isinstance(tool, str):
+            continue
+        path = ("agents", name, "tools", index)
+        if tool in seen:
+            yield Mistake(path, f"must name each tool once, and names {rules.quoted(tool)} again")
+        elif tool not in tools and tool not in BUILTINS:
+            known = ", ".join([*tools, *(one for one in BUILTINS if one not in tools)])
+            text = f"must name tools that there are ({known}), not {rules.quoted(tool)}"
+            yield Mistake(path, text)
+        seen.add(tool)
+
+
+def _misfits(name: str, tool: Tree) -> Iterator[Mistake]:
+    at = ("tools", name)
+    try:
+        rules.check_tool_name(name)
+    except ValueError:
+        yield Mistake(at, "must have a name of 1 to 64 letters, digits, _ and -")
+        return
+    given = [key for key in ("python", "builtin") if tool.get(key)]
+    if not given:
+        yield Mistake((*at, "python"), "is missing (or builtin)")
+    if len(given) > 1:
+        yield Mistake((*at, "builtin"), "cannot stand beside python: give one of them")
+    if tool.get("allow_private") and tool.get("builtin") != "http_get":
+        yield Mistake((*at, "allow_private"), "has a meaning for builtin http_get alone")
+
+
+def _tables(tree: Tree, key: str) -> dict[str, Tree]:
+    given = tree.get(key)
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {name: table for name, table in pairs if isinstance(table, dict)}

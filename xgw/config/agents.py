@@ -1,0 +1,80 @@
+"""`[agents.NAME]` and `[tools.NAME]`: what may stand there, and its defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from xgw.config import rules
+from xgw.config.table import Bytes, Count, Seconds, Table
+
+Mode = Literal["chat", "task"]
+Builtin = Literal["calculator", "current_time", "http_get", "demo_weather"]
+Usd = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+
+
+class AgentLimits(Table):
+    """`[agents.NAME.limits]`: where a turn ends, gracefully; None is no limit of that kind."""
+
+    max_iterations: Annotated[int, Field(ge=1, le=1000)] = 10
+    max_turn_tokens: Count | None = None
+    max_session_tokens: Count | None = None
+    max_turn_cost_usd: Usd | None = None
+    max_session_cost_usd: Usd | None = None
+    max_seconds: Seconds | None = None
+
+
+class AgentMode(Table):
+    """`[agents.NAME.modes.MODE]`: what is different there; None is what `limits` says."""
+
+    max_iterations: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
+class AgentModes(Table):
+    """`[agents.NAME.modes]`: a conversation, or a task to be worked off."""
+
+    chat: AgentMode = AgentMode()
+    task: AgentMode = AgentMode()
+
+
+class AgentContext(Table):
+    """`[agents.NAME.context]`: `window` in tokens is None for the model's own."""
+
+    window: Count | None = None
+
+
+class Agent(Table):
+    """`[agents.NAME]`: a model, its instructions, its tools and its limits."""
+
+    description: str = ""
+    model: Annotated[str, Field(min_length=1)]
+    instructions: str = ""
+    instructions_file: str = ""
+    parameters: Annotated[dict[str, Any], AfterValidator(rules.check_parameters)] = Field(
+        default_factory=dict
+    )
+    tools: tuple[Annotated[str, AfterValidator(rules.check_tool_name)], ...] = ()
+    modes: AgentModes = AgentModes()
+    limits: AgentLimits = AgentLimits()
+    context: AgentContext = AgentContext()
+
+    def max_iterations(self, mode: Mode) -> int:
+        """How many model answers a turn in this mode may ask for."""
+        own: AgentMode = getattr(self.modes, mode)
+        return own.max_iterations or self.limits.max_iterations
+
+
+class Tool(Table):
+    """`[tools.NAME]`: a Python function ("file.py:function") or one that is built in.
+
+    `allow_private` is for `http_get` alone: whether it may reach private and loopback addresses.
+    """
+
+    python: Annotated[str | None, AfterValidator(rules.check_python_tool)] = None
+    builtin: Builtin | None = None
+    approval: Literal["never"] = "never"
+    timeout_seconds: Seconds = 30
+    retry_safe: bool = False
+    max_output_bytes: Bytes = 65_536
+    allow_private: bool = False

@@ -1,0 +1,119 @@
+"""Agents as JSON, and the published answer to a message to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from xgw import clock
+from xgw.agents.definition import MODES, Definition, Tool
+from xgw.masking import Masker
+from xgw.web.serialize import Json, Row
+
+LIMIT = "limit_"
+
+
+def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
+    """An agent's whole configuration; `provider` is the first that its model is asked at."""
+    table = definition.table
+    names = [tool.name for tool in definition.tools]
+    limits = table.limits.model_dump()
+    modes = {
+        mode: {"tools": names, "limits": {**limits, "max_iterations": table.max_iterations(mode)}}
+        for mode in MODES
+    }
+    return {
+        "object": "agent",
+        "name": definition.name,
+        "description": table.description,
+        "model": table.model,
+        "provider": provider,
+        "instructions": masker.text(definition.instructions),
+        "parameters": table.parameters,
+        "modes": modes,
+        "tools": tools(definition),
+        "context": {"window": table.context.window},
+    }
+
+
+def tools(definition: Definition) -> list[Json]:
+    """The tools that an agent offers to its model."""
+    return [_tool(tool) for tool in definition.tools]
+
+
+def _tool(tool: Tool) -> Json:
+    return {"name": tool.name, **tool.told(), "approval": "never"}
+
+
+def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
+    """The answer to a message: `turn` with its runs and steps, in its published names.
+
+    A turn that is not over also tells `runStatus`, `queuePosition` and `pendingApprovals`.
+    """
+    run = turn["runs"][-1]
+    answer = {
+        "sessionId": turn["session_id"],
+        "turnId": turn["id"],
+        "runId": run["id"],
+        "message": {"role": "assistant", "content": turn["final_output"]},
+        "status": turn["status"],
+        "error": _error(turn["error_type"], turn["error_message"]),
+        "timestamp": _time(turn["queued_at"] or turn["started_at"]),
+        "completedAt": _time(turn["ended_at"]),
+        "iterations": turn["llm_calls"],
+        "durationMs": turn["latency_ms"],
+        "tokenUsage": {
+            "input": turn["input_tokens"],
+            "output": turn["output_tokens"],
+            "cache": turn["cached_tokens"],
+            "reasoning": turn["reasoning_tokens"],
+            "total": turn["total_tokens"],
+            "sessionTotal": session["total_tokens"] if session else None,
+        },
+        "costUsd": turn["cost_usd"],
+        "toolCalls": [_call(s) for s in run["steps"] if s["step_type"] == "tool_call"],
+        "attempts": turn["attempts"],
+        "finishReason": turn["finish_reason"],
+        "limitReached": _limit(turn),
+    }
+    if turn["ended_at"] is not None:
+        return answer
+    return {
+        **answer,
+        "runStatus": run["status"],
+        "queuePosition": position,
+        "pendingApprovals": [],
+    }
+
+
+def _call(step: Row) -> Json:
+    return {
+        "id": step["tool_call_id"],
+        "name": step["name"],
+        "arguments": _arguments((step["metadata"] or {}).get("arguments")),
+        "durationMs": step["latency_ms"],
+        "success": None if step["ended_at"] is None else step["status"] == "success",
+        "error": _error(step["error_type"], step["error_message"]),
+    }
+
+
+def _arguments(text: str | None) -> Any:
+    """The arguments as JSON, or as the model spelled them where that is none."""
+    try:
+        return orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _limit(turn: Row) -> str | None:
+    kind: str = turn["error_type"] or ""
+    return kind.removeprefix(LIMIT) if turn["ended_by"] == "limit" else None
+
+
+def _error(kind: str | None, message: str | None) -> Json | None:
+    return None if kind is None else {"type": kind, "message": message}
+
+
+def _time(moment: Any) -> str | None:
+    return None if moment is None else clock.to_rfc3339(moment)

@@ -1,0 +1,147 @@
+"""Agents, and messages to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from flask import Blueprint, Response, request
+
+from xgw import clock, errors
+from xgw.agents.definition import Definition
+from xgw.agents.scheduler import IfBusy
+from xgw.agents.turns import Turn, Wanted
+from xgw.errors import ApiError, overloaded, unprocessable
+from xgw.hub import Batch
+from xgw.queries import sessions, turns
+from xgw.web import agents
+from xgw.web.api import agent_sessions, edge, events, fields
+from xgw.web.api.feed import Feed, Watch
+from xgw.web.api.feed import Wanted as WantedEvents
+from xgw.web.serialize import Json
+
+routes = Blueprint("agents", __name__)
+
+WAIT_SECONDS = 600.0
+
+
+@routes.get("/agents")
+def list_agents() -> Response:
+    """GET /agents"""
+    edge.only()
+    shown = [_show(definition) for definition in edge.services().agents.values()]
+    return edge.answer({"object": "list", "data": shown, "has_more": False, "next_cursor": None})
+
+
+@routes.get("/agents/<name>")
+def get_agent(name: str) -> Response:
+    """GET /agents/{name}"""
+    edge.only()
+    return edge.answer(_show(agent_sessions.named(name)))
+
+
+@routes.post("/agents/<name>/chat")
+def chat(name: str) -> Response:
+    """POST /agents/{name}/chat: 200 once the turn has ended, 202 if it takes longer than `wait`"""
+    edge.only()
+    running = edge.services()
+    with running.watchers.taken():
+        turn, wait = _submit(name)
+        turn.done.wait(wait)
+    answer = _answer(turn)
+    return edge.answer(answer, 202 if "runStatus" in answer else 200)
+
+
+@routes.post("/agents/<name>/chat/stream")
+def stream_chat(name: str) -> Response:
+    """POST /agents/{name}/chat/stream: the turn's events as they happen, last the answer"""
+    edge.only()
+    running = edge.services()
+    running.watchers.take()
+    try:
+        after = running.hub.newest
+        turn, wait = _submit(name)
+    except BaseException:
+        running.watchers.leave()
+        raise
+    watch = Watch(WantedEvents(session_id=turn.scope.session_id, turn_id=turn.scope.turn_id), after)
+    feed = Feed(running.store, running.hub, running.recorder.live, watch)
+    frames = _frames(feed, turn, clock.monotonic() + wait, lambda: _answer(turn, running))
+    response = Response(frames, mimetype="text/event-stream", headers=events.HEADERS)
+    response.call_on_close(running.watchers.leave)
+    return response
+
+
+def _submit(name: str) -> tuple[Turn, float]:
+    """The turn of the message in the request, and how long its answer is waited for."""
+    definition = agent_sessions.named(name)
+    given = fields.read(fields.CHATTING, needed=True)
+    if "message" not in given:
+        raise unprocessable("message is missing", param="message")
+    model = given.get("model") or definition.table.model
+    edge.services().router.find(model, "chat.completions")  # before a session is made for it
+    mode = given.get("mode")
+    session = agent_sessions.find_for(definition, given.get("sessionId"), mode)
+    masker = edge.services().masker
+    wanted = Wanted(
+        message=masker.text(given["message"]),
+        mode=mode or session["mode"] or "chat",
+        model=given.get("model"),
+        parameters=given.get("parameters") or {},
+        metadata=given.get("metadata"),
+        client=_client(),
+    )
+    busy: IfBusy = given.get("ifBusy") or "queue"
+    turn = edge.services().scheduler.submit(definition, session, wanted, busy)
+    return turn, given.get("wait", WAIT_SECONDS)
+
+
+def _client() -> dict[str, Any]:
+    told = request.headers.get("User-Agent")
+    return {
+        "user_agent": told and edge.services().masker.text(told),
+        "address": request.remote_addr,
+        "key": edge.caller().alias,
+    }
+
+
+def _answer(turn: Turn, running: Any = None) -> Json:
+    """The published answer, of what the store has by now."""
+    running = running or edge.services()
+    row = turns.find_turn_with_runs(running.store, turn.scope.turn_id)
+    if row is None or (turn.done.is_set() and row["ended_at"] is None):
+        message = "the store cannot be written at the moment: the answer will be in it later"
+        raise overloaded(message, retry_after=1)
+    session = sessions.find_session(running.store, row["session_id"], row["project_id"])
+    return agents.chat_response(row, session, running.scheduler.position(turn))
+
+
+def _frames(feed: Feed, turn: Turn, until: float, answer: Any) -> Iterator[bytes]:
+    """The turn's envelopes, then `chat.response`; an error where there is no answer."""
+    yield b": connected\n\n"
+    for batches in feed.batches(1.0):
+        yield b"".join(batch.encoded(events.frame) for batch in batches) or b": waiting\n\n"
+        is_late = clock.monotonic() >= until
+        if is_late or _has_ended(batches, turn) or (not batches and turn.done.is_set()):
+            break
+    turn.done.wait(0 if clock.monotonic() >= until else 2.0)
+    try:
+        name, body = b"chat.response", answer()
+    except ApiError as error:
+        name, body = b"error", error.body()
+    yield b"event: %b\ndata: %b\n\n" % (name, orjson.dumps(body))
+
+
+def _has_ended(batches: list[Batch], turn: Turn) -> bool:
+    told = (envelope for batch in batches for envelope in batch.envelopes)
+    return any(e.type == "turn.completed" and e.turn_id == turn.scope.turn_id for e in told)
+
+
+def _show(definition: Definition) -> Json:
+    running = edge.services()
+    try:
+        way = running.router.find(definition.table.model, "chat.completions")
+    except errors.ApiError:
+        return agents.agent(definition, None, running.masker)
+    return agents.agent(definition, way.targets[0].provider.name, running.masker)
