@@ -550,6 +550,57 @@ class TestMistakes:
                 '[server]\ntoken = "t-secret"\n[[keys]]\nkey = "t-secret"',
                 "4: [[keys]] #1 key is the same as the one at xgw.toml:2",
             ),
+            ("[agents.a]\ntools = []", "1: [agents.a] model is missing"),
+            (
+                '[agents.a]\nmodel = "m"\nhandoffs = ["b"]',
+                "3: [agents.a] handoffs is not a known table (known: description, model, "
+                "instructions, instructions_file, parameters, tools, modes, limits, context)",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["calculator", "calcular"]',
+                "3: [agents.a] tools must name tools that there are (calculator, current_time, "
+                'http_get, demo_weather), not "calcular"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["calculator", "calculator"]',
+                '3: [agents.a] tools must name each tool once, and names "calculator" again',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ninstructions = "x"\ninstructions_file = "y"',
+                "4: [agents.a] instructions_file cannot stand beside instructions: "
+                "give one of them",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\nparameters = { stream = false }',
+                "3: [agents.a] parameters must leave stream to xgw",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.limits]\nmax_iteration = 3',
+                "4: [agents.a.limits] max_iteration is not a known key "
+                "(did you mean max_iterations?)",
+            ),
+            (
+                '[agents."a b"]\nmodel = "m"',
+                '1: [agents."a b"] must have a name of 1 to 64 letters, digits and . _ -',
+            ),
+            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin)"),
+            (
+                '[tools.t]\nbuiltin = "shell"',
+                '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
+                '"demo_weather", not "shell"',
+            ),
+            (
+                '[tools.t]\nbuiltin = "calculator"\nallow_private = true',
+                "3: [tools.t] allow_private has a meaning for builtin http_get alone",
+            ),
+            (
+                '[tools.t]\npython = "orders"',
+                '2: [tools.t] python must be of the form path.py:function, not "orders"',
+            ),
+            (
+                '[tools.t]\nbuiltin = "http_get"\napproval = "always"',
+                '3: [tools.t] approval must be "never", not "always"',
+            ),
             (
                 "[trace]\ncontent = true",
                 "1: [trace] is not a known table (known: server, storage, gateway, providers, "
