@@ -942,6 +942,56 @@ class TestShowing:
         assert not any(secret in repr(config) for secret in config.secrets())
 
 
+class TestAgents:
+    def test_where_the_demo_serves_and_no_agent_is_defined_there_is_one(self, read: Read) -> None:
+        loaded = read("")
+        assert list(loaded.config.agents) == ["demo"]
+        agent = loaded.config.agents["demo"]
+        assert (agent.model, len(agent.tools)) == ("demo/demo", 3)
+        assert loaded.sources["agents.demo.model"] == "default"
+
+    def test_there_is_none_beside_others_nor_where_the_demo_does_not_serve(
+        self, read: Read
+    ) -> None:
+        defined = '[agents.mine]\nmodel = "m"\n'
+        assert list(read(defined).config.agents) == ["mine"]
+        assert read("", {"OPENAI_API_KEY": "sk-1"}).config.agents == {}
+
+    def test_paths_are_relative_to_the_file(self, read: Read, tmp_path: Path) -> None:
+        here = tmp_path / "here"
+        (here / "prompts").mkdir(parents=True)
+        (here / "prompts" / "a.md").write_text("Be brief.")
+        (here / "orders.py").write_text("def status(): ...")
+        text = (
+            '[agents.a]\nmodel = "m"\ninstructions_file = "prompts/a.md"\ntools = ["orders"]\n'
+            '[tools.orders]\npython = "orders.py:status"\n'
+        )
+        config = read(text).config
+        assert config.agents["a"].instructions_file == str(here / "prompts" / "a.md")
+        assert config.tools["orders"].python == f"{here / 'orders.py'}:status"
+
+    def test_files_that_are_not_there_are_mistakes(
+        self, mistakes: Mistakes, tmp_path: Path
+    ) -> None:
+        text = (
+            '[agents.a]\nmodel = "m"\ninstructions_file = "gone.md"\n'
+            '[tools.orders]\npython = "gone.py:status"\n'
+        )
+        here = tmp_path / "here"
+        file, tool = mistakes(text)
+        begin = "must name a file: there is no"
+        assert file == f"xgw.toml:3: [agents.a] instructions_file {begin} {here / 'gone.md'}"
+        assert tool == f"xgw.toml:5: [tools.orders] python {begin} {here / 'gone.py'}"
+
+    def test_a_mode_may_have_iterations_of_its_own(self, read: Read) -> None:
+        text = (
+            '[agents.a]\nmodel = "m"\n[agents.a.limits]\nmax_iterations = 4\n'
+            "[agents.a.modes.task]\nmax_iterations = 9\n"
+        )
+        agent = read(text).config.agents["a"]
+        assert (agent.max_iterations("chat"), agent.max_iterations("task")) == (4, 9)
+
+
 class TestDocumentation:
     TEXT = (Path(__file__).parent.parent / "docs/configuration.md").read_text("utf-8")
 
