@@ -24,6 +24,7 @@ from agents_fixtures import (
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
+from xgw.config import Server
 from xgw.recording import owner
 from xgw.recording.facts import Scope, TurnFacts
 from xgw.recording.turns import open_turn, queue_turn
@@ -317,8 +318,6 @@ def test_a_stream_that_cannot_begin_is_refused_as_any_request(gate: AgentGate) -
 
 
 def test_too_many_calls_are_told_to_come_back(tmp_path: Path) -> None:
-    from xgw.config import Server
-
     with agents(tmp_path, server=Server(max_calls=1)) as gate:
         with under_way(gate, "one") as first:
             reply = gate.chat("hi", "two")

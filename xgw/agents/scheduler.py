@@ -78,6 +78,7 @@ class Scheduler:
 
     def start(self) -> None:
         """Take up what waited in a process that is gone, and keep looking for it."""
+        self._look()
         self._thread.start()
 
     def stop(self) -> None:
@@ -117,12 +118,14 @@ class Scheduler:
 
     def _begin(self, line: _Line, turn: Turn, definition: Definition) -> None:
         self._calls.enter()
+        self._calls.add(turn.scope.turn_id, turn.call)  # whoever hears of it may cancel it
         try:
             facts, bodies = self._facts(turn, definition)
             message = user_message(self._parts.means, turn.wanted.message)
             ticket = self._parts.record.begin(facts, message, bodies)
             self._wait_for_begin(ticket)
         except BaseException:
+            self._calls.remove(turn.scope.turn_id, turn.call)
             self._calls.leave()
             raise
         self._go(line, turn, definition)
@@ -213,7 +216,6 @@ class Scheduler:
             self._release(line)
 
     def _run(self, turn: Turn, definition: Definition) -> None:
-        self._calls.add(turn.scope.turn_id, turn.call)
         try:
             start = prepare(self._store, turn, definition)
             Loop(self._parts, turn, start, lambda: self._calls.closing).run()
@@ -246,19 +248,25 @@ class Scheduler:
             return None
         message = user_message(self._parts.means, turn.wanted.message)
         snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
+        self._calls.add(turn.scope.turn_id, turn.call)
         ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
         self._parts.means.recorder.writer.wait(ticket, Patience())
-        return definition if ticket.error is None else None
+        if ticket.error is None:
+            return definition
+        self._calls.remove(turn.scope.turn_id, turn.call)
+        return None
 
     # -- what others left ----------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.take_up()
-            except (peewee.DatabaseError, sqlite3.DatabaseError) as error:
-                log.warning("turns that wait could not be looked at: %s", error)
-            self._stopping.wait(EVERY_SECONDS)
+        while not self._stopping.wait(EVERY_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            self.take_up()
+        except (peewee.DatabaseError, sqlite3.DatabaseError) as error:
+            log.warning("turns that wait could not be looked at: %s", error)
 
     def take_up(self) -> None:
         """Queue here what waited in processes that are gone, and begin what can begin."""
@@ -299,14 +307,20 @@ class Scheduler:
         with line.lock:
             if line.active is not None or not line.waiting or self._is_held(line):
                 return
-            if self._calls.closing:
+            if self._calls.closing or not self._has_place():
                 return
-            self._calls.enter()
             begun = self._advance(line)
             if begun is None:
                 self._calls.leave()
             else:
                 self._go(line, *begun)
+
+    def _has_place(self) -> bool:
+        try:
+            self._calls.enter()
+        except ApiError:  # it waits a little longer
+            return False
+        return True
 
     # -- small things --------------------------------------------------------------------------
 
