@@ -157,7 +157,7 @@ class Scheduler:
                 ticket = self._drop(line, turn, USER_CANCEL)
         finally:
             self._lines.release(line)
-        if not self._parts.means.recorder.writer.wait(ticket, Patience()):
+        if not ticket.done:
             raise overloaded("the store cannot be written at the moment", retry_after=1)
         return True
 
@@ -177,8 +177,14 @@ class Scheduler:
 
     def _drop(self, line: Line, turn: Turn, cause: Cause) -> Ticket:
         line.waiting.remove(turn)
-        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
+        ticket = self._end(turn, cause)
         turn.done.set()
+        return ticket
+
+    def _end(self, turn: Turn, cause: Cause) -> Ticket:
+        """End a turn that no loop ends, as it stands."""
+        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
+        self._parts.means.recorder.writer.wait(ticket, Patience())
         return ticket
 
     # -- running -------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ class Scheduler:
             Loop(self._parts, turn, start, lambda: self._calls.closing).run()
         except Exception:  # the driver of a run: one that fails must not hold up its session
             log.exception("turn %s failed", turn.scope.turn_id)
-            self._edits.end_turn(turn.scope.turn_id, FAILED)
+            self._end(turn, FAILED)
         finally:
             self._calls.remove(turn.scope.turn_id, turn.call)
 
@@ -230,7 +236,7 @@ class Scheduler:
         """Begin a turn that waited; None if it is over, or its agent is gone."""
         definition = self._agents.get(turn.agent_name)
         if definition is None:
-            self._edits.end_turn(turn.scope.turn_id, NO_AGENT)
+            self._end(turn, NO_AGENT)
             return None
         message = user_message(self._parts.means, turn.wanted.message)
         snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
