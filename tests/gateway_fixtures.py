@@ -19,6 +19,7 @@ from flask import Flask
 from scripted_model import Model, Row
 from servers import DEADLINE, eventually, in_process
 from xgw.config import Config, Loaded, Provider, Route
+from xgw.config.leaves import list_leaves
 from xgw.queries.texts import OF_MESSAGES, OF_TURNS, bring_back, bring_back_events
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
@@ -293,7 +294,9 @@ def gateway(folder: Path, model: Model, **tables: Any) -> Iterator[Gate]:
     }
     store = Store(folder / "xgw.db")
     migrations.migrate(store)
-    app = create_app(Loaded(Config(**given | tables), {}, None), store)
+    config = Config(**given | tables)
+    sources = {leaf.key: "default" for leaf in list_leaves(config)}
+    app = create_app(Loaded(config, sources, None), store)
     services: Services = app.extensions["xgw"]
     services.start()
     try:

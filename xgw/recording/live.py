@@ -103,10 +103,14 @@ class LiveStep:
         if now - self._progress_at < PROGRESS_SECONDS:
             return None
         self._progress_at = now
+        return self._envelope("step.progress", self.told(now))
+
+    def told(self, now: float) -> dict[str, object]:
+        """What a `step.progress` frame says at this moment (monotonic seconds)."""
         elapsed = now - self.started
         streaming = elapsed - (self.ttft_ms or 0) / 1000
         tokens = self._characters // 4 if self._characters else None
-        payload: dict[str, object] = {
+        return {
             "input_tokens": self.input_tokens,
             "usage_source": None if self.input_tokens is None else "estimated",
             "elapsed_ms": round(elapsed * 1000),
@@ -114,7 +118,6 @@ class LiveStep:
             "tokens_per_second": round(tokens / streaming, 1) if tokens and streaming > 0 else None,
             "ttft_ms": self.ttft_ms,
         }
-        return self._envelope("step.progress", payload)
 
     def _delta(self, key: Key, text: str, length: int, *, replace: bool) -> Envelope:
         kind, index = key
@@ -206,6 +209,11 @@ class LiveSteps:
         with self._lock:
             steps = list(self._steps.values())
             return [frame for step in steps for frame in step.whole() if wants(frame)]
+
+    def progress_of(self, step_id: str) -> dict[str, object] | None:
+        """How far a step is now, as `step.progress` tells; None if it is not under way here."""
+        step = self._steps.get(step_id)
+        return step.told(clock.monotonic()) if step is not None else None
 
     def texts(self, step_id: str) -> dict[Key, str]:
         """What has arrived of each part of one step; {} if it is not under way here."""

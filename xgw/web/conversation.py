@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from xgw.queries import wording
-from xgw.web.live.streams import Stream
+from xgw.web.live.streams import Growth
 
 Row = Mapping[str, Any]
-Streams = Callable[[Row], list[Stream]]
+NOTHING_GROWS = Growth()
+Grows = Callable[[Row], Growth]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,15 @@ class Entry:
     kind: str
     messages: tuple[Row, ...]
     step: Row | None = None
-    streams: tuple[Stream, ...] = ()
+    growth: Growth = NOTHING_GROWS
     call: Call | None = None
     unanswered: tuple[Call, ...] = ()
 
 
 def entries_of(
-    messages: Sequence[Row], steps: Sequence[Row], streams: Streams
+    messages: Sequence[Row], steps: Sequence[Row], grows: Grows
 ) -> dict[str, list[Entry]]:
-    """The entries of each turn, by its id; `streams` gives the growing texts of a step."""
+    """The entries of each turn, by its id; `grows` says how a step under way does."""
     by_step: dict[str, list[Row]] = defaultdict(list)
     known = {step["id"] for step in steps}
     for message in messages:
@@ -65,7 +66,7 @@ def entries_of(
             place = (message["created_at"], 0, message["message_index"])
             placed[message["turn_id"]].append((place, entry))
     for number, step in enumerate(steps):
-        entry = _step(step, by_step[step["id"]], streams(step), calls, answered)
+        entry = _step(step, by_step[step["id"]], grows(step), calls, answered)
         placed[step["turn_id"]].append(((step["started_at"], 1, number), entry))
     return {
         turn_id: [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
@@ -108,7 +109,7 @@ def _message(message: Row, answered: frozenset[str | None]) -> Entry:
 def _step(
     step: Row,
     messages: list[Row],
-    streams: list[Stream],
+    growth: Growth,
     calls: Mapping[str, Call],
     answered: frozenset[str | None],
 ) -> Entry:
@@ -116,9 +117,7 @@ def _step(
     if step["step_type"] == "llm_call":
         asked = (call for message in messages for call in calls_of(message))
         left = tuple(call for call in asked if call.tool_call_id not in answered)
-        return Entry(
-            f"step-{step['id']}", "call", tuple(messages), step, tuple(streams), None, left
-        )
+        return Entry(f"step-{step['id']}", "call", tuple(messages), step, growth, None, left)
     call = calls.get(step["tool_call_id"] or "") or _call_of(step)
     return Entry(f"step-{step['id']}", "tool", tuple(messages), step, call=call)
 

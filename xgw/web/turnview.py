@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ class Stop:
 class TurnView:
     """Everything that the panel of a turn shows; `csrf` is for its buttons, "" where it has none.
 
-    `run` is the one shown, of `runs`; `current` the step that began last of those under way.
+    `run` is the one shown, of `runs`; `current` the step that began last of those under way,
+    `progress` what `step.progress` says of it.
     """
 
     turn: Row
@@ -63,6 +64,7 @@ class TurnView:
     stops: tuple[Stop, ...]
     fields: tuple[tuple[str, str], ...]
     csrf: str
+    progress: Row | None
 
     @property
     def input_tokens(self) -> tuple[int | None, str | None]:
@@ -90,6 +92,7 @@ def view_of(
     window: int | None = None,
     run_id: str | None = None,
     csrf: str = "",
+    progress_of: Callable[[str], Row | None] = lambda _: None,
 ) -> TurnView:
     """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise."""
     runs: Sequence[Row] = turn["runs"]
@@ -120,6 +123,7 @@ def view_of(
         stops=tuple(_stops(state, waits, last, tool_wait_seconds, window, now)),
         fields=tuple(_fields(turn, calls)),
         csrf=csrf,
+        progress=progress_of(running[-1]["id"]) if running else None,
     )
 
 

@@ -13,7 +13,7 @@ from xgw.queries.pages import Page, Row
 from xgw.web.api.feed import Wanted
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
-from xgw.web.live.streams import streams_of
+from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
 from xgw.web.live.turns import PAUSE, load, panel, window_of
 from xgw.web.sessionview import Block, SessionView
@@ -51,7 +51,7 @@ def load_whole(
     found = entries_of(
         window.messages,
         window.steps,
-        lambda step: streams_of(services.recorder.live, step),
+        lambda step: growth_of(services.recorder.live, step),
     )
     blocks = [Block(line, found.get(line["id"], [])) for line in reversed(window.turns)]
     newest = window.turns[0]["id"] if window.turns else None

@@ -34,6 +34,21 @@ ALWAYS = (("text", 0),)
 ORDER = ("reasoning", "text", "refusal", "tool_arguments")
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a step under way grows: its texts, and what `step.progress` says of it."""
+
+    streams: tuple[Stream, ...] = ()
+    progress: Mapping[str, Any] | None = None
+
+
+def growth_of(live: LiveSteps, step: Mapping[str, Any]) -> Growth:
+    """How a step grows; nothing of one that has ended."""
+    if step["status"] != "running":
+        return Growth()
+    return Growth(tuple(streams_of(live, step)), live.progress_of(step["id"]))
+
+
 def streams_of(live: LiveSteps, step: Mapping[str, Any]) -> list[Stream]:
     """The texts of a running step in ORDER; [] for one that has ended.
 

@@ -11,7 +11,7 @@ from xgw.events import Envelope
 from xgw.queries import messages
 from xgw.web.conversation import Entry, entries_of
 from xgw.web.live.screen import Swap
-from xgw.web.live.streams import streams_of
+from xgw.web.live.streams import growth_of
 from xgw.web.templating import render
 
 if TYPE_CHECKING:
@@ -123,5 +123,5 @@ def load_entries(services: Services, view: TurnView, changes: Changes | None = N
         ids=None if changes is None else list(changes.messages),
         step_ids=[step["id"] for step in steps],
     )
-    placed = entries_of(found, steps, lambda step: streams_of(services.recorder.live, step))
+    placed = entries_of(found, steps, lambda step: growth_of(services.recorder.live, step))
     return placed.get(view.turn["id"], [])

@@ -33,6 +33,7 @@ def load(
         window=window_of(services, turn["final_provider_name"], turn["final_model"]),
         run_id=run_id,
         csrf=csrf,
+        progress_of=services.recorder.live.progress_of,
     )
 
 

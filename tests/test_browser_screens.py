@@ -1,0 +1,226 @@
+"""Every screen in a real browser: for everyone, at both widths, in both colours, by keyboard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accessibility import assert_accessible
+from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
+from page_width import assert_fits
+from scripted_model import (
+    DONE,
+    Model,
+    Row,
+    asks_for,
+    call,
+    chat,
+    delta,
+    finish,
+    named,
+    result,
+    said,
+    says,
+    stream,
+    usage,
+    user,
+    whole,
+)
+from spoken import Talk
+from visits import NARROW, WIDE, Visits
+from xgw.config import Retry, Route, Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+FAILURE = {"error": {"message": "slow down " * 40, "type": "rate_limit"}}
+ANSWER = (
+    "# Found\n\nSome **bold** text and `code`, [a link](https://x.test).\n\n"
+    "| a | b |\n|---|--:|\n| 1 | 2 |\n\n- one\n- two\n\n> said\n\n"
+    f"```python\nprint('it', {'1' * 300})  # yes\n```\n\n{'W' * 400}\n"
+)
+OFFERED = [
+    {
+        "type": "function",
+        "function": {"name": name, "description": "Looks. " * 40, "parameters": {"type": "object"}},
+    }
+    for name in ("look", "look_for_a_thing_with_a_very_long_name_" * 2)
+]
+AGO = re.compile(r"\b(\d+ (s|min|h|d) ago|now)\b")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    model = Model()
+    fast = Retry(max_attempts=1, base_delay_ms=10)
+    with gate_and_model(
+        tmp_path_factory.mktemp("screens"),
+        model,
+        providers=(provider(model), provider(model, "p2")),
+        routes=(Route(model="m", targets=("p1/m", "p2/m"), retry=fast),),
+    ) as gate:
+        yield gate
+
+
+@pytest.fixture
+def gate(served: Gate) -> Iterator[Gate]:
+    with a_test_of(served):
+        yield served
+
+
+def conversation(gate: Gate, session: str) -> list[Row]:
+    """Turns of every kind: with attempts, reasoning and tools, failed, one that waits for tools."""
+    busy = whole(FAILURE, status="429 Too Many Requests")
+    gate.model.will(
+        busy,
+        stream(delta(reasoning_content="hm " * 200), delta(ANSWER), finish(), usage(7, 3), DONE),
+        asks_for("c1", "c2"),
+        says("Both were found"),
+        busy,
+        busy,
+        asks_for("c3"),
+    )
+    system: Row = {"role": "system", "content": "Be brief. " * 100}
+    say = [system, user("Find it")]
+    gate.post(chat(*say, stream=True, tools=OFFERED, **named(session)))
+    say += [said(ANSWER), user("Look " * 300)]
+    gate.post(chat(*say, tools=OFFERED, **named(session)))
+    say += [said(None, call("c1"), call("c2", "look", '{"for": "' + "x" * 500 + '"}'))]
+    say += [result("c1", "here " * 400), result("c2", '{"found": [1, 2, 3]}')]
+    gate.post(chat(*say, tools=OFFERED, **named(session)))
+    say += [said("Both were found")]
+    gate.post(chat(*say, "This fails", tools=OFFERED, **named(session)))
+    gate.post(chat(*say, "And this waits", tools=OFFERED, **named(session)))
+    return gate.turns(session)
+
+
+def check(page: Page) -> None:
+    """It can be used by everyone and fits, also with everything open that can be opened."""
+    assert_fits(page)
+    assert_accessible(page)
+    if page.locator("main details:not([open])").count():
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        if page.locator("[id^=tools-of-] a").count():
+            page.locator("[id^=tools-of-] #tools").wait_for(state="attached")
+        assert_fits(page)
+        assert_accessible(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_screen_can_be_used_by_everyone(
+    gate: Gate, visit: Visits, width: int, dark: bool
+) -> None:
+    session = f"all-{width}-{dark}"
+    turns = conversation(gate, session)
+    empty = gate.post({"session_key": f"empty-{width}-{dark}"}, "/sessions").json["id"]
+    talk = Talk(gate, f"open-{width}-{dark}", ANSWER)
+    paths = [
+        f"/ui/sessions/{turns[0]['session_id']}",
+        f"/ui/sessions/{turns[0]['session_id']}/tools",
+        f"/ui/sessions/{empty}",
+        *(f"/ui/turns/{turn['id']}" for turn in turns),
+        talk.session_path,
+        talk.turn_path,
+        "/ui/find?q=nowhere",
+        "/ui/?q=state%3Aerror+model%3Anone",
+        "/ui/nowhere",
+    ]
+    page = visit(f"{gate.url}/ui/", width=width, dark=dark)
+    for path in paths:
+        page.goto(gate.url + path)
+        check(page)
+    visit.allow("status of 404")
+    talk.end()
+
+
+def test_so_can_the_login_and_screens_with_nothing_in_them(visit: Visits, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "closed").mkdir()
+    with (
+        gate_and_model(tmp_path / "open") as gate,
+        gate_and_model(tmp_path / "closed", server=Server(token="token-0001")) as closed,
+    ):
+        for width, dark in ((WIDE, False), (NARROW, True), (WIDE, True), (NARROW, False)):
+            page = visit(f"{closed.url}/ui/login", width=width, dark=dark)
+            check(page)
+            page.locator("#token").fill("wrong")
+            page.keyboard.press("Enter")
+            page.locator("#wrong").wait_for()
+            check(page)
+            page.locator("#token").fill("token-0001")
+            page.keyboard.press("Enter")
+            page.wait_for_url(f"{closed.url}/ui/")
+            check(page)
+            for path in ("/ui/turns", "/ui/requests", "/ui/health"):
+                visit.open(page.context, gate.url + path)
+                check(page)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def focused(page: Page) -> str:
+    """What has the focus: its id or words; AssertionError where that cannot be seen."""
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    return str(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+
+
+def test_a_session_is_read_by_keyboard(gate: Gate, visit: Visits) -> None:
+    turns = conversation(gate, "keys")
+    page = visit(f"{gate.url}/ui/sessions/{turns[0]['session_id']}")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("/")
+    assert focused(page) == "find"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.locator("#help[open]").wait_for()
+    assert_accessible(page)
+    page.keyboard.press("Escape")
+    page.locator("#help[open]").wait_for(state="detached")
+    page.keyboard.press("j")
+    assert "Find it" in focused(page)
+    page.keyboard.press("j")
+    assert "Look" in focused(page)
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**?turn={turns[0]['id']}")
+    page.locator(f"#turn-{turns[0]['id']}").wait_for()
+
+
+# -- without scripts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_conversation_reads_the_same_without_scripts(
+    gate: Gate, visit: Visits, width: int
+) -> None:
+    turns = conversation(gate, f"read-{width}")
+    for path in (f"/ui/sessions/{turns[0]['session_id']}", f"/ui/turns/{turns[1]['id']}"):
+        texts = [
+            AGO.sub("", visit(gate.url + path, width=width, scripts=scripts).inner_text("main"))
+            for scripts in (True, False)
+        ]
+        assert texts[0] == texts[1]
+        assert "Both were found" in texts[0]
+
+
+def test_what_is_under_way_is_read_without_scripts(gate: Gate, visit: Visits) -> None:
+    talk = Talk(gate, "under way", "As far ")
+    talk.say("as this")
+    page = visit(gate.url + talk.turn_path, scripts=False)
+    assert "As far" in page.locator(talk.place).inner_text()
+    page.get_by_role("button", name="Cancel turn").click()
+    page.locator(".truth", has_text="Cancelled").wait_for()
+    talk.spoken.break_off()
+    talk.reading.close()
