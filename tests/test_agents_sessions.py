@@ -176,6 +176,16 @@ def test_a_message_may_take_the_place_of_what_runs_and_waits(gate: AgentGate) ->
     assert statuses(gate, "over") == [cancelled, cancelled, ("success", "finished")]
 
 
+def test_whoever_waits_for_an_answer_hears_that_its_turn_gave_way(gate: AgentGate) -> None:
+    with ThreadPoolExecutor(1) as pool, under_way(gate, "gives"):
+        waiting = pool.submit(gate.say, "second", "gives")
+        eventually(lambda: len(turns_of(gate, "gives")) == 2)
+        gate.model.will(says("new"))
+        gate.say("third", "gives", ifBusy="supersede")
+        answer = waiting.result(30)
+        assert (answer["status"], answer["message"]["content"]) == ("cancelled", None)
+
+
 def test_the_database_itself_refuses_a_second_turn_under_way(gate: AgentGate) -> None:
     with under_way(gate, "only") as first:
         session = gate.gate.session("only")
