@@ -12,7 +12,7 @@ from xgw import clock, errors
 from xgw.agents.definition import Definition
 from xgw.agents.scheduler import IfBusy
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import ApiError, overloaded, unprocessable
+from xgw.errors import ApiError, overloaded
 from xgw.hub import Batch
 from xgw.queries import sessions, turns
 from xgw.web import agents
@@ -77,15 +77,19 @@ def _submit(name: str) -> tuple[Turn, float]:
     """The turn of the message in the request, and how long its answer is waited for."""
     definition = agent_sessions.named(name)
     given = fields.read(fields.CHATTING, needed=True)
-    if "message" not in given:
-        raise unprocessable("message is missing", param="message")
+    return ask(definition, given), given.get("wait", WAIT_SECONDS)
+
+
+def ask(definition: Definition, given: Json) -> Turn:
+    """A message to an agent, of fields as `fields.CHATTING` checks them; its turn runs or waits."""
+    message = fields.required(given, "message")
     model = given.get("model") or definition.table.model
     edge.services().router.find(model, "chat.completions")  # before a session is made for it
     mode = given.get("mode")
     session = agent_sessions.find_for(definition, given.get("sessionId"), mode)
     masker = edge.services().masker
     wanted = Wanted(
-        message=masker.text(given["message"]),
+        message=masker.text(message),
         mode=mode or session["mode"] or "chat",
         model=given.get("model"),
         parameters=given.get("parameters") or {},
@@ -93,8 +97,7 @@ def _submit(name: str) -> tuple[Turn, float]:
         client=_client(),
     )
     busy: IfBusy = given.get("ifBusy") or "queue"
-    turn = edge.services().scheduler.submit(definition, session, wanted, busy)
-    return turn, given.get("wait", WAIT_SECONDS)
+    return edge.services().scheduler.submit(definition, session, wanted, busy)
 
 
 def _client() -> dict[str, Any]:
