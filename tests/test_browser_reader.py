@@ -129,6 +129,21 @@ def test_focus_on_a_row_survives_and_can_be_seen(gate: Gate, visit: Visits) -> N
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_focus_on_a_turn_survives_the_next_one(gate: Gate, visit: Visits) -> None:
+    worked(gate, "focus")
+    page = live(visit(f"{gate.url}/ui/sessions/{gate.session('focus')['id']}"))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    turn = gate.turns("focus")[1]["id"]
+    assert page.evaluate("document.activeElement.dataset.turn") == turn
+    # It is the chosen one, and is not any more once another turn has begun.
+    assert page.locator(f"#line-{turn}.is-chosen").count() == 1
+    go_on(gate, page, "focus", "first")
+    page.locator(f"#line-{turn}:not(.is-chosen)").wait_for()
+    assert page.evaluate("document.activeElement.dataset.turn") == turn
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+
+
 BOX = "document.querySelector('.talk')"
 AT_END = f"{BOX}.scrollHeight - {BOX}.scrollTop - {BOX}.clientHeight < 48"
 
