@@ -208,7 +208,7 @@ def test_a_conversation_reads_the_same_without_scripts(
     gate: Gate, visit: Visits, width: int
 ) -> None:
     def read(url: str, **how: Any) -> str:
-        return visit(url, **how).inner_text("main")
+        return " ".join(visit(url, **how).inner_text("main").split())
 
     turns = conversation(gate, f"read-{width}")
     for path in (f"/ui/sessions/{turns[0]['session_id']}", f"/ui/turns/{turns[1]['id']}"):
