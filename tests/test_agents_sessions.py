@@ -294,10 +294,12 @@ def test_a_client_that_leaves_does_not_end_the_turn(gate: AgentGate) -> None:
     connection = gate.gate.send({"message": "go", "sessionId": "left"}, "/agents/a/chat")
     wait_for("stuck runs")
     connection.close()
+    eventually(lambda: gate.gate.services.watchers.count == 0)
     stream_of = gate.gate.open({"message": "too", "sessionId": "left"}, "/agents/a/chat/stream")
     gate.model.will(says("also done"))
     stream_of.until(b"turn.queued")
     stream_of.leave()
+    eventually(lambda: gate.gate.services.watchers.count == 0)
     GATES["free"].set()
     eventually(lambda: statuses(gate, "left") == [("success", "finished")] * 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from xgw.agents.scheduler import IfBusy
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError, overloaded
 from xgw.hub import Batch
+from xgw.providers.transport.watching import is_quiet
 from xgw.queries import sessions, turns
 from xgw.web import agents
 from xgw.web.api import agent_sessions, edge, events, fields
@@ -24,6 +26,8 @@ from xgw.web.serialize import Json
 routes = Blueprint("agents", __name__)
 
 WAIT_SECONDS = 600.0
+LOOK_SECONDS = 1.0
+PEEK = socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)
 
 
 @routes.get("/agents")
@@ -48,7 +52,7 @@ def chat(name: str) -> Response:
     running = edge.services()
     with running.watchers.taken():
         turn, wait = _submit(name)
-        turn.done.wait(wait)
+        _wait(turn, wait)
     answer = _answer(turn)
     return edge.answer(answer, 202 if "runStatus" in answer else 200)
 
@@ -71,6 +75,28 @@ def stream_chat(name: str) -> Response:
     response = Response(frames, mimetype="text/event-stream", headers=events.HEADERS)
     response.call_on_close(running.watchers.leave)
     return response
+
+
+def _wait(turn: Turn, seconds: float) -> None:
+    """Wait for the end of a turn, but not on behalf of a client that has gone."""
+    deadline = clock.monotonic() + seconds
+    client = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
+    while (left := deadline - clock.monotonic()) > 0:
+        if turn.done.wait(min(left, LOOK_SECONDS)) or _has_gone(client):
+            return
+
+
+def _has_gone(client: socket.socket | None) -> bool:
+    """Whether the client has closed its connection; one that sends ahead is taken to be there."""
+    if client is None or client.fileno() < 0 or is_quiet(client):
+        return False
+    try:
+        # Past any TLS layer, where a peek is refused.
+        return not socket.socket.recv(client, 1, PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
 
 
 def _submit(name: str) -> tuple[Turn, float]:
