@@ -373,6 +373,14 @@ def test_a_run_whose_process_is_gone_is_ended_and_the_session_goes_on(gate: Agen
     assert gate.say("next", "crash")["message"]["content"] == "on"
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_turn_whose_process_is_gone_can_be_cancelled(gate: AgentGate, queued: bool) -> None:
+    left = crashed(gate, f"gone-{queued}", queued=queued)
+    reply = gate.cancel(left["turnId"])
+    assert (reply.status, reply.json["status"]) == (200, "cancelled")
+    assert gate.turn(left)["exclusive_key"] is None
+
+
 def test_what_waited_in_a_process_that_is_gone_is_taken_up(gate: AgentGate) -> None:
     gate.model.will(says("taken up"))
     left = crashed(gate, "taken", queued=True)
