@@ -238,4 +238,12 @@ FOLLOWING: Mapping[str, Check] = {"session_id": reference, "after": seq, "deltas
 """What `session.subscribe` takes."""
 
 NAMING_SESSION: Mapping[str, Check] = {"session_id": reference}
+SENDING: Mapping[str, Check] = {
+    "agent": reference,
+    "session_id": identifier,
+    "message": message,
+    "mode": MODE,
+}
+"""What `session.message.send` takes."""
+
 NAMING_TURN: Mapping[str, Check] = {"turn_id": reference}

@@ -11,7 +11,17 @@ from typing import Any
 from xgw import errors
 from xgw.errors import ApiError
 from xgw.events import TYPES
-from xgw.web.api import edge, events, fields, frames, rows, sessions, turns
+from xgw.web.api import (
+    agent_sessions,
+    agents,
+    edge,
+    events,
+    fields,
+    frames,
+    rows,
+    sessions,
+    turns,
+)
 from xgw.web.api.feed import Wanted, Watch
 from xgw.web.api.frames import BadFrame, Json, Request
 from xgw.web.api.rows import Rows
@@ -143,6 +153,15 @@ def _cancel(_: Subscriptions, payload: Json) -> Json:
     return turns.cancel(fields.required(asked, "turn_id"))
 
 
+def _send_message(_: Subscriptions, payload: Json) -> Json:
+    asked = fields.checked(payload, fields.SENDING)
+    definition = agent_sessions.named(fields.required(asked, "agent"))
+    names = {"session_id": "sessionId"}
+    given = {names.get(name, name): value for name, value in asked.items() if name != "agent"}
+    scope = agents.ask(definition, given).scope
+    return {"session_id": scope.session_id, "turn_id": scope.turn_id, "run_id": scope.run_id}
+
+
 def _ping(_: Subscriptions, payload: Json) -> Json:
     fields.checked(payload, {})
     return {}
@@ -152,6 +171,7 @@ ACTIONS: dict[str, Act] = {
     "session.subscribe": _follow,
     "session.unsubscribe": _leave,
     "sessions.subscribe": _list_rows,
+    "session.message.send": _send_message,
     "turn.cancel": _cancel,
     "ping": _ping,
 }
