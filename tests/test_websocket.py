@@ -163,6 +163,8 @@ def test_a_frame_that_is_no_request_is_an_error_and_the_socket_goes_on(
         ("sessions.subscribe", {"model": True}, "invalid_value", "model"),
         ("sessions.subscribe", {"model": []}, "invalid_value", "model"),
         ("sessions.subscribe", {"model": None}, "invalid_value", "model"),
+        ("session.message.send", {"message": "x"}, "invalid_value", "agent"),
+        ("session.message.send", {"agent": "a"}, "agent_not_found", None),
         ("turn.cancel", {}, "invalid_value", "turn_id"),
         ("turn.cancel", {"turn_id": "turn_x"}, "turn_not_found", None),
     ],

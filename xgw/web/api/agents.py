@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response
 
-from xgw import clock, errors
+from xgw import clock
 from xgw.agents.definition import Definition
-from xgw.agents.scheduler import IfBusy
-from xgw.agents.turns import Turn, Wanted
-from xgw.errors import ApiError, overloaded, unprocessable
+from xgw.agents.turns import Turn
+from xgw.errors import ApiError, overloaded
 from xgw.hub import Batch
 from xgw.queries import sessions, turns
 from xgw.web import agents
-from xgw.web.api import agent_sessions, edge, events, fields
-from xgw.web.api.feed import Feed, Watch
-from xgw.web.api.feed import Wanted as WantedEvents
+from xgw.web.api import agent_sessions, edge, events, fields, sending
+from xgw.web.api.feed import Feed, Wanted, Watch
 from xgw.web.serialize import Json
 
 routes = Blueprint("agents", __name__)
@@ -65,7 +63,7 @@ def stream_chat(name: str) -> Response:
     except BaseException:
         running.watchers.leave()
         raise
-    watch = Watch(WantedEvents(session_id=turn.scope.session_id, turn_id=turn.scope.turn_id), after)
+    watch = Watch(Wanted(session_id=turn.scope.session_id, turn_id=turn.scope.turn_id), after)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
     frames = _frames(feed, turn, clock.monotonic() + wait, lambda: _answer(turn, running))
     response = Response(frames, mimetype="text/event-stream", headers=events.HEADERS)
@@ -77,33 +75,7 @@ def _submit(name: str) -> tuple[Turn, float]:
     """The turn of the message in the request, and how long its answer is waited for."""
     definition = agent_sessions.named(name)
     given = fields.read(fields.CHATTING, needed=True)
-    if "message" not in given:
-        raise unprocessable("message is missing", param="message")
-    model = given.get("model") or definition.table.model
-    edge.services().router.find(model, "chat.completions")  # before a session is made for it
-    mode = given.get("mode")
-    session = agent_sessions.find_for(definition, given.get("sessionId"), mode)
-    masker = edge.services().masker
-    wanted = Wanted(
-        message=masker.text(given["message"]),
-        mode=mode or session["mode"] or "chat",
-        model=given.get("model"),
-        parameters=given.get("parameters") or {},
-        metadata=given.get("metadata"),
-        client=_client(),
-    )
-    busy: IfBusy = given.get("ifBusy") or "queue"
-    turn = edge.services().scheduler.submit(definition, session, wanted, busy)
-    return turn, given.get("wait", WAIT_SECONDS)
-
-
-def _client() -> dict[str, Any]:
-    told = request.headers.get("User-Agent")
-    return {
-        "user_agent": told and edge.services().masker.text(told),
-        "address": request.remote_addr,
-        "key": edge.caller().alias,
-    }
+    return sending.send(definition, given), given.get("wait", WAIT_SECONDS)
 
 
 def _answer(turn: Turn, running: Any = None) -> Json:
@@ -140,8 +112,5 @@ def _has_ended(batches: list[Batch], turn: Turn) -> bool:
 
 def _show(definition: Definition) -> Json:
     running = edge.services()
-    try:
-        way = running.router.find(definition.table.model, "chat.completions")
-    except errors.ApiError:
-        return agents.agent(definition, None, running.masker)
-    return agents.agent(definition, way.targets[0].provider.name, running.masker)
+    provider = agents.first_provider(running.router, definition)
+    return agents.agent(definition, provider, running.masker)
