@@ -111,12 +111,11 @@ def test_what_an_agent_is_told_stays_text(browser: Browser) -> None:
 
 
 def test_the_pages_ask_the_store_little(browser: Browser) -> None:
-    with selects() as statements:
-        browser.open("/ui/agents")
-    assert len(statements) == 1
-    with selects() as statements:
-        browser.open("/ui/agents/a")
-    assert len(statements) <= 3
+    for path, most in (("/ui/agents", 1), ("/ui/agents/a", 3)):
+        with selects() as statements:
+            browser.open(path)
+        # Meanwhile the server looks for events and turns by itself.
+        assert 1 <= sum('FROM "sessions"' in text for text, _ in statements) <= most
 
 
 # -- chats -----------------------------------------------------------------------------------------
