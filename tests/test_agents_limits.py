@@ -9,7 +9,7 @@ import pytest
 
 from agent_gates import GATES, RUNS
 from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested
-from scripted_model import HANG, Row, delta, result, says, stream, streams, user
+from scripted_model import HANG, Row, delta, result, says, stream, streams, user, whole
 from xgw.config import Price
 from xgw.store.models import Event
 
@@ -155,8 +155,6 @@ def test_what_does_not_fit_into_the_window_is_not_sent(gate: AgentGate) -> None:
 
 
 def test_a_context_that_the_provider_refuses_is_told_as_such(gate: AgentGate) -> None:
-    from scripted_model import whole
-
     body = {"error": {"message": "too long", "code": "context_length_exceeded"}}
     gate.model.will(whole(body, status="400 Bad"))
     assert gate.say("go")["error"]["type"] == "context_overflow"

@@ -24,6 +24,7 @@ from agents_fixtures import (
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
+from xgw.config import Server
 from xgw.recording import owner
 from xgw.recording.facts import Scope, TurnFacts
 from xgw.recording.turns import open_turn, queue_turn
@@ -175,6 +176,16 @@ def test_a_message_may_take_the_place_of_what_runs_and_waits(gate: AgentGate) ->
     assert statuses(gate, "over") == [cancelled, cancelled, ("success", "finished")]
 
 
+def test_whoever_waits_for_an_answer_hears_that_its_turn_gave_way(gate: AgentGate) -> None:
+    with ThreadPoolExecutor(1) as pool, under_way(gate, "gives"):
+        waiting = pool.submit(gate.say, "second", "gives")
+        eventually(lambda: len(turns_of(gate, "gives")) == 2)
+        gate.model.will(says("new"))
+        gate.say("third", "gives", ifBusy="supersede")
+        answer = waiting.result(30)
+        assert (answer["status"], answer["message"]["content"]) == ("cancelled", None)
+
+
 def test_the_database_itself_refuses_a_second_turn_under_way(gate: AgentGate) -> None:
     with under_way(gate, "only") as first:
         session = gate.gate.session("only")
@@ -283,10 +294,12 @@ def test_a_client_that_leaves_does_not_end_the_turn(gate: AgentGate) -> None:
     connection = gate.gate.send({"message": "go", "sessionId": "left"}, "/agents/a/chat")
     wait_for("stuck runs")
     connection.close()
+    eventually(lambda: gate.gate.services.watchers.count == 0)
     stream_of = gate.gate.open({"message": "too", "sessionId": "left"}, "/agents/a/chat/stream")
     gate.model.will(says("also done"))
     stream_of.until(b"turn.queued")
     stream_of.leave()
+    eventually(lambda: gate.gate.services.watchers.count == 0)
     GATES["free"].set()
     eventually(lambda: statuses(gate, "left") == [("success", "finished")] * 2)
 
@@ -317,8 +330,6 @@ def test_a_stream_that_cannot_begin_is_refused_as_any_request(gate: AgentGate) -
 
 
 def test_too_many_calls_are_told_to_come_back(tmp_path: Path) -> None:
-    from xgw.config import Server
-
     with agents(tmp_path, server=Server(max_calls=1)) as gate:
         with under_way(gate, "one") as first:
             reply = gate.chat("hi", "two")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -298,8 +299,6 @@ def test_what_is_no_answer_is_refused() -> None:
 
 
 def test_what_is_too_much_waits_and_can_be_withdrawn() -> None:
-    import threading
-
     pool, go, done = Pool(1), threading.Event(), threading.Event()
     ran: list[str] = []
     pool.run(lambda: go.wait(10) and ran.append("first"))  # type: ignore[func-returns-value]

@@ -201,7 +201,7 @@ def test_so_it_does_on_every_other_screen(gate: Gate, visit: Visits) -> None:
         f"/ui/turns/{failed['id']}",
         *(f"/ui/steps/{steps[0]['id']}?tab={tab}" for tab in TABS),
     ]
-    page = visit(f"{gate.url}/ui/")
+    page = visit(f"{gate.url}/ui/", width=NARROW)
     for path in paths:
         page.goto(gate.url + path)
         open_all(page)

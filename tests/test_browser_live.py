@@ -229,9 +229,11 @@ def test_a_hidden_tab_is_up_to_date_when_it_is_shown(
     talk = Talk(gate, "hidden", "Before. ")
     page = live(visit.open(tabs, gate.url + talk.session_path))
     holds(page, talk.place, "Before.")
+    page.locator(talk.place).evaluate("place => getSelection().selectAllChildren(place)")
     with behind_another_tab(page):
         talk.say("Behind. ")
     holds(page, talk.place, "Before. Behind.")
+    assert str(page.evaluate("String(getSelection())")).startswith("Before.")
     with behind_another_tab(page):
         talk.say("Over.")
         talk.end()

@@ -22,7 +22,6 @@ TOGETHER = 500
 
 UNITS = {
     "paragraphs": "one two three four five six seven eight nine ten. " * 9 + "\n\n",
-    "lines": "one two three\n",
     "one line": "one two three ",
     "one word": "x",
 }

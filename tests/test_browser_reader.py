@@ -11,7 +11,7 @@ from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import asks_for, call, chat, named, result, said, says, user
 from servers import eventually
 from spoken import Talk
-from visits import Visits
+from visits import NARROW, Visits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -50,11 +50,11 @@ def worked(gate: Gate, session: str) -> None:
 def go_on(gate: Gate, page: Page, session: str, text: str) -> None:
     """Another turn begins, streams and ends, on the page, too."""
     talk = Talk(gate, session, f"{text} ")
-    page.locator(talk.place, has_text=text).wait_for(state="attached")
+    page.locator(talk.place, has_text=text.strip()).wait_for(state="attached")
     talk.say("and on")
-    page.locator(talk.place, has_text=f"{text} and on").wait_for(state="attached")
+    page.locator(talk.place, has_text="and on").wait_for(state="attached")
     talk.end()
-    page.locator(".prose", has_text=f"{text} and on").wait_for(state="attached")
+    page.locator(f"#step-{talk.step} .prose", has_text="and on").wait_for(state="attached")
 
 
 def test_what_was_opened_typed_selected_and_focused_stays(gate: Gate, visit: Visits) -> None:
@@ -129,6 +129,21 @@ def test_focus_on_a_row_survives_and_can_be_seen(gate: Gate, visit: Visits) -> N
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_focus_on_a_turn_survives_the_next_one(gate: Gate, visit: Visits) -> None:
+    worked(gate, "focus")
+    page = live(visit(f"{gate.url}/ui/sessions/{gate.session('focus')['id']}"))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    turn = gate.turns("focus")[1]["id"]
+    assert page.evaluate("document.activeElement.dataset.turn") == turn
+    # It is the chosen one, and is not any more once another turn has begun.
+    assert page.locator(f"#line-{turn}.is-chosen").count() == 1
+    go_on(gate, page, "focus", "first")
+    page.locator(f"#line-{turn}:not(.is-chosen)").wait_for()
+    assert page.evaluate("document.activeElement.dataset.turn") == turn
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+
+
 BOX = "document.querySelector('.talk')"
 AT_END = f"{BOX}.scrollHeight - {BOX}.scrollTop - {BOX}.clientHeight < 48"
 
@@ -165,13 +180,59 @@ def test_the_page_follows_its_end_until_somebody_scrolls_up(gate: Gate, visit: V
     assert not pill.is_visible()
 
 
+def test_new_ones_have_been_seen_by_who_scrolls_down(gate: Gate, visit: Visits) -> None:
+    worked(gate, "seen")
+    page = live(visit(f"{gate.url}/ui/sessions/{gate.session('seen')['id']}"))
+    page.mouse.move(500, 400)
+    page.mouse.wheel(0, -1500)
+    eventually(lambda: not page.evaluate(AT_END) and steady(page))
+    go_on(gate, page, "seen", "first")
+    pill = page.locator("#new-entries")
+    assert pill.inner_text() == "2 new ↓"
+    page.mouse.wheel(0, 9000)
+    pill.wait_for(state="hidden")
+    go_on(gate, page, "seen", "second")
+    assert page.evaluate(AT_END)
+    assert not pill.is_visible()
+
+
+END_BELOW = f"{BOX}.getBoundingClientRect().bottom - innerHeight"
+
+
+def test_a_narrow_page_follows_the_end_of_what_is_said(gate: Gate, visit: Visits) -> None:
+    gate.model.will(says("Short"))
+    gate.post(chat("Hello", **named("narrow")))
+    path = f"{gate.url}/ui/sessions/{gate.session('narrow')['id']}"
+    page = live(visit(path, width=NARROW))
+    pill = page.locator("#new-entries")
+    go_on(gate, page, "narrow", "first")
+    assert page.evaluate("scrollY") == 0
+    assert not pill.is_visible()
+    talk = Talk(gate, "narrow", LONG)
+    page.locator(talk.place, has_text="A line").wait_for()
+    eventually(lambda: abs(page.evaluate(END_BELOW)) < 48)
+    assert page.evaluate("scrollY") > 1000
+    talk.end()
+    page.locator(f"#step-{talk.step} .prose").wait_for()
+    assert -800 < page.evaluate(END_BELOW) < 48
+    page.evaluate("scrollTo(0, 800)")
+    eventually(lambda: steady(page))
+    top = page.evaluate("scrollY")
+    go_on(gate, page, "narrow", "third")
+    assert page.evaluate("scrollY") == top
+    assert pill.inner_text() == "2 new ↓"
+    pill.click()
+    eventually(lambda: abs(page.evaluate(END_BELOW)) < 48)
+    assert not pill.is_visible()
+
+
 def steady(page: Page) -> bool:
     """Whether the wheel's scrolling has come to its end."""
     return bool(
         page.evaluate(
             f"""() => new Promise(done => {{
-              const top = {BOX}.scrollTop
-              const look = () => done({BOX}.scrollTop === top)
+              const now = () => {BOX}.scrollTop + scrollY, top = now()
+              const look = () => done(now() === top)
               requestAnimationFrame(() => requestAnimationFrame(look))
             }})"""
         )

@@ -550,6 +550,57 @@ class TestMistakes:
                 '[server]\ntoken = "t-secret"\n[[keys]]\nkey = "t-secret"',
                 "4: [[keys]] #1 key is the same as the one at xgw.toml:2",
             ),
+            ("[agents.a]\ntools = []", "1: [agents.a] model is missing"),
+            (
+                '[agents.a]\nmodel = "m"\nhandoffs = ["b"]',
+                "3: [agents.a] handoffs is not a known table (known: description, model, "
+                "instructions, instructions_file, parameters, tools, modes, limits, context)",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["calculator", "calcular"]',
+                "3: [agents.a] tools must name tools that there are (calculator, current_time, "
+                'http_get, demo_weather), not "calcular"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["calculator", "calculator"]',
+                '3: [agents.a] tools must name each tool once, and names "calculator" again',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ninstructions = "x"\ninstructions_file = "y"',
+                "4: [agents.a] instructions_file cannot stand beside instructions: "
+                "give one of them",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\nparameters = { stream = false }',
+                "3: [agents.a] parameters must leave stream to xgw",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.limits]\nmax_iteration = 3',
+                "4: [agents.a.limits] max_iteration is not a known key "
+                "(did you mean max_iterations?)",
+            ),
+            (
+                '[agents."a b"]\nmodel = "m"',
+                '1: [agents."a b"] must have a name of 1 to 64 letters, digits and . _ -',
+            ),
+            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin)"),
+            (
+                '[tools.t]\nbuiltin = "shell"',
+                '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
+                '"demo_weather", not "shell"',
+            ),
+            (
+                '[tools.t]\nbuiltin = "calculator"\nallow_private = true',
+                "3: [tools.t] allow_private has a meaning for builtin http_get alone",
+            ),
+            (
+                '[tools.t]\npython = "orders"',
+                '2: [tools.t] python must be of the form path.py:function, not "orders"',
+            ),
+            (
+                '[tools.t]\nbuiltin = "http_get"\napproval = "always"',
+                '3: [tools.t] approval must be "never", not "always"',
+            ),
             (
                 "[trace]\ncontent = true",
                 "1: [trace] is not a known table (known: server, storage, gateway, providers, "
@@ -889,6 +940,56 @@ class TestShowing:
     def test_a_configuration_in_a_log_shows_none(self, read: Read) -> None:
         config = read(self.TEXT, {"TEAM_KEY": "team-key-1"}).config
         assert not any(secret in repr(config) for secret in config.secrets())
+
+
+class TestAgents:
+    def test_where_the_demo_serves_and_no_agent_is_defined_there_is_one(self, read: Read) -> None:
+        loaded = read("")
+        assert list(loaded.config.agents) == ["demo"]
+        agent = loaded.config.agents["demo"]
+        assert (agent.model, len(agent.tools)) == ("demo/demo", 3)
+        assert loaded.sources["agents.demo.model"] == "default"
+
+    def test_there_is_none_beside_others_nor_where_the_demo_does_not_serve(
+        self, read: Read
+    ) -> None:
+        defined = '[agents.mine]\nmodel = "m"\n'
+        assert list(read(defined).config.agents) == ["mine"]
+        assert read("", {"OPENAI_API_KEY": "sk-1"}).config.agents == {}
+
+    def test_paths_are_relative_to_the_file(self, read: Read, tmp_path: Path) -> None:
+        here = tmp_path / "here"
+        (here / "prompts").mkdir(parents=True)
+        (here / "prompts" / "a.md").write_text("Be brief.")
+        (here / "orders.py").write_text("def status(): ...")
+        text = (
+            '[agents.a]\nmodel = "m"\ninstructions_file = "prompts/a.md"\ntools = ["orders"]\n'
+            '[tools.orders]\npython = "orders.py:status"\n'
+        )
+        config = read(text).config
+        assert config.agents["a"].instructions_file == str(here / "prompts" / "a.md")
+        assert config.tools["orders"].python == f"{here / 'orders.py'}:status"
+
+    def test_files_that_are_not_there_are_mistakes(
+        self, mistakes: Mistakes, tmp_path: Path
+    ) -> None:
+        text = (
+            '[agents.a]\nmodel = "m"\ninstructions_file = "gone.md"\n'
+            '[tools.orders]\npython = "gone.py:status"\n'
+        )
+        here = tmp_path / "here"
+        file, tool = mistakes(text)
+        begin = "must name a file: there is no"
+        assert file == f"xgw.toml:3: [agents.a] instructions_file {begin} {here / 'gone.md'}"
+        assert tool == f"xgw.toml:5: [tools.orders] python {begin} {here / 'gone.py'}"
+
+    def test_a_mode_may_have_iterations_of_its_own(self, read: Read) -> None:
+        text = (
+            '[agents.a]\nmodel = "m"\n[agents.a.limits]\nmax_iterations = 4\n'
+            "[agents.a.modes.task]\nmax_iterations = 9\n"
+        )
+        agent = read(text).config.agents["a"]
+        assert (agent.max_iterations("chat"), agent.max_iterations("task")) == (4, 9)
 
 
 class TestDocumentation:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dashboard import Browser
-from filled_store import selects
+from filled_pages import filled_pages
+from filled_store import at, selects
 from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
 from live_pages import Element, open_page, page_of
 from scripted_model import (
@@ -31,6 +33,7 @@ from scripted_model import (
     whole,
 )
 from xgw.config import Retry, Route
+from xgw.events import Envelope
 from xgw.store.models import Message
 
 HOSTILE = (
@@ -342,3 +345,31 @@ def test_streams_stand_on_a_page_that_is_opened_in_the_middle(gate: Gate) -> Non
     assert place.attributes["data-length"] == "12"
     wait.set()
     reading.rest()
+
+
+@pytest.mark.parametrize("page", ["turn", "session"])
+def test_a_text_that_goes_on_costs_the_server_no_reading(tmp_path: Path, page: str) -> None:
+    with filled_pages(tmp_path) as pages:
+        filled = pages.filled
+        session = filled.session("s")
+        turn = filled.turn(session, status="running", ended_at=None)
+        step = filled.step(filled.run(turn, status="running"), turn, status="running")
+        screen = pages.screen(page, id=turn if page == "turn" else session)
+        pieces = [
+            Envelope(
+                None,
+                "step.delta",
+                at(0),
+                "default",
+                session,
+                turn,
+                None,
+                step,
+                {"kind": "text", "index": 0, "text": "x", "text_length": length},
+            )
+            for length in (1, 2, 3)
+        ]
+        assert [swap.target for swap in screen.drawn(pieces[0])] == [f"step-{step}"]
+        with selects() as statements:
+            assert screen.drawn(*pieces[1:]) == []
+        assert statements == []

@@ -111,10 +111,16 @@
 
   const scrollsItself = (place) => getComputedStyle(place).overflowY === "auto";
 
-  // On a narrow screen the page scrolls, and the conversation ends before the page does.
+  // On a narrow screen the page scrolls, and the conversation ends before the page does: how far
+  // below the window its end is, less than nothing where it can be seen.
+  function below(place) {
+    if (!scrollsItself(place)) return place.getBoundingClientRect().bottom - innerHeight;
+    return place.scrollHeight - place.scrollTop - place.clientHeight;
+  }
+
   function atEnd(place) {
-    if (!scrollsItself(place)) return Math.abs(place.getBoundingClientRect().bottom - innerHeight) < 48;
-    return place.scrollHeight - place.scrollTop - place.clientHeight < 48;
+    const far = below(place);
+    return far < 48 && far > -innerHeight;
   }
 
   let newBefore = 0;
@@ -145,10 +151,20 @@
 
   function toEnd(place) {
     if (scrollsItself(place)) place.scrollTop = place.scrollHeight;
-    else scrollBy(0, place.getBoundingClientRect().bottom - innerHeight);
+    else scrollBy(0, Math.max(0, below(place)));
+    nothingNew();
+  }
+
+  function nothingNew() {
     const pill = $("new-entries");
     if (pill) { pill.hidden = true; pill.dataset.count = 0; }
   }
+
+  // Who gets to the end without the button has seen what is new, too.
+  addEventListener("scroll", () => {
+    const place = follower(), pill = $("new-entries");
+    if (place && pill && !pill.hidden && atEnd(place)) nothingNew();
+  }, { capture: true, passive: true });
 
   // -- rows that come in under the pointer wait until it has gone --------------------------------
 

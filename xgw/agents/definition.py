@@ -13,7 +13,7 @@ from xgw.agents.fetching import Fetching
 from xgw.agents.functions import BadTool, Function, load_function, read_function
 from xgw.config import Agent, Config, Mode
 from xgw.config import Tool as ToolTable
-from xgw.errors import UsageError
+from xgw.errors import UsageError, not_found
 
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 MODES: tuple[Mode, ...] = ("chat", "task")
@@ -91,6 +91,14 @@ def read_agents(config: Config, sources: Mapping[str, str] = NOWHERE) -> Agents:
     if mistakes.lines:
         raise UsageError(*mistakes.lines)
     return agents
+
+
+def find_agent(agents: Agents, name: str) -> Definition:
+    """The agent of this name; ApiError 404 if there is none."""
+    found = agents.get(name)
+    if found is None:
+        raise not_found(f"there is no agent {name[:64]!r}", code="agent_not_found")
+    return found
 
 
 def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool]]:

@@ -7,7 +7,6 @@ every call answered, so that the session can go on.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ import orjson
 from xgw import __version__, clock
 from xgw.agents import context
 from xgw.agents.definition import Definition
+from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
+from xgw.agents.heard import received_of, with_ids
 from xgw.agents.limits import Bounds, Used
 from xgw.agents.pool import Pool
 from xgw.agents.rounds import ToolSteps
@@ -36,11 +37,9 @@ from xgw.recording.recorder import Ending
 from xgw.resent import Body
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
-from xgw.values import Answer, ToolCall, UpstreamFailure
+from xgw.values import Answer, UpstreamFailure
 
 log = logging.getLogger("xgw.agents")
-
-SHUTDOWN = "xgw was shut down before the answer was complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +65,6 @@ class Start:
     sent_before: tuple[bytes, ...] | None
     used: Used
     bounds: Bounds
-
-
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    """How a turn ends; `limit` is set where a limit ended it."""
-
-    ended_by: str
-    error_type: str | None = None
-    message: str | None = None
-    limit: LimitFacts | None = None
-
-
-class _Reached(Exception):
-    """A limit forbids to go on."""
-
-    def __init__(self, limit: LimitFacts) -> None:
-        super().__init__(limit.limit)
-        self.limit = limit
 
 
 class Loop:
@@ -115,15 +96,15 @@ class Loop:
             timer.start()
         try:
             self._go()
-        except _Reached as reached:
-            self._close(_by_limit(reached.limit))
+        except Reached as reached:
+            self._close(by_limit(reached.limit))
         except Cancelled:
             self._close(self._stopped())
         except ApiError as error:
-            self._close(_Finish("gateway", error.type, error.message))
+            self._close(Finish("gateway", error.type, error.message))
         except Exception:  # the driver of a run: it marks the run failed
             log.exception("turn %s failed", self._turn.scope.turn_id)
-            self._close(_Finish("gateway", "internal", "xgw itself failed"))
+            self._close(Finish("gateway", "internal", "xgw itself failed"))
         finally:
             timer.cancel()
         if self._ticket is not None:
@@ -143,7 +124,7 @@ class Loop:
     def _check_limits(self) -> None:
         reached = self._start.used.reached(self._start.bounds)
         if reached is not None:
-            raise _Reached(reached)
+            raise Reached(reached)
 
     # -- one answer ----------------------------------------------------------------------------
 
@@ -164,7 +145,7 @@ class Loop:
             return None
         finally:
             exchange.trial.close_response()
-        return self._take(answer, _received(opened, answer))
+        return self._take(answer, received_of(opened, answer))
 
     def _keep(self, ticket: Ticket) -> None:
         self._ticket = ticket
@@ -190,7 +171,7 @@ class Loop:
         size = means.counter.estimate_request(elements, tools or None, self._model)
         window = self._start.bounds.window
         if window is not None and size is not None and size > window:
-            raise _Reached(LimitFacts("context", size, window))
+            raise Reached(LimitFacts("context", size, window))
         exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
         return exchange
 
@@ -215,7 +196,7 @@ class Loop:
     def _take(self, answer: Answer, received: dict[str, Any]) -> context.Element | None:
         """Record an answer; without calls it is the turn's."""
         assert self._exchange is not None
-        answer, received, calls = _with_ids(answer, received)
+        answer, received, calls = with_ids(answer, received)
         answer = self._exchange.trial.storable(answer)
         end, bodies = self._exchange.trial.succeeded(answer)
         self._start.used.add(end)
@@ -223,7 +204,7 @@ class Loop:
         self._final_model = end.model
         said = self._message(answer, end, bodies, partial=False)
         if not calls:
-            finish = _Finish("finished")
+            finish = Finish("finished")
             self._finish(finish, end, said, bodies, finish_reason=answer.finish_reason)
             return None
         scope = self._turn.scope
@@ -254,33 +235,30 @@ class Loop:
         """No target answered, or one broke off."""
         assert self._exchange is not None
         end, bodies = self._exchange.trial.failed(failure)
-        finish = _Finish("provider", end.error_type, end.error_message)
+        finish = Finish("provider", end.error_type, end.error_message)
         self._finish_call(finish, end, bodies, Retry("give_up"))
 
-    def _stopped(self) -> _Finish:
+    def _stopped(self) -> Finish:
         """Why the turn was stopped."""
         reason = self._turn.reason
         if reason == "limit":
-            most = self._start.bounds.seconds or 0
-            elapsed = round(clock.monotonic() - self._began, 1)
-            return _by_limit(LimitFacts("seconds", max(elapsed, most), most))
+            return out_of_time(clock.monotonic() - self._began, self._start.bounds.seconds or 0)
         if reason is None and self._is_closing():
-            return _Finish("shutdown", "interrupted", SHUTDOWN)
-        return _Finish(reason or "user_cancel")
+            return SHUTDOWN
+        return Finish(reason or "user_cancel")
 
-    def _close(self, finish: _Finish) -> None:
+    def _close(self, finish: Finish) -> None:
         """End the turn from this side, and whatever of it is open."""
         if not self._in_call or self._exchange is None or self._exchange.trial.is_recorded:
             self._finish(finish, None, (), [])
             return
-        is_error = finish.error_type is not None and finish.limit is None
-        status = "error" if is_error else "cancelled"
-        error = finish.error_type if is_error else None
+        error = finish.call_error
+        status = "cancelled" if error is None else "error"
         end, bodies = self._exchange.trial.cut(status, error, finish.message)
         self._finish_call(finish, end, bodies, None)
 
     def _finish_call(
-        self, finish: _Finish, end: AttemptEnd, bodies: list[Stored], failure: Retry | None
+        self, finish: Finish, end: AttemptEnd, bodies: list[Stored], failure: Retry | None
     ) -> None:
         """The turn ends in the middle of a call: what has arrived is kept."""
         assert self._exchange is not None
@@ -292,7 +270,7 @@ class Loop:
 
     def _finish(
         self,
-        finish: _Finish,
+        finish: Finish,
         end: AttemptEnd | None,
         said: tuple[MessageFacts, ...],
         bodies: list[Stored],
@@ -331,40 +309,3 @@ class Loop:
     def _busy_ms(self) -> int:
         worked = clock.monotonic() - self._began - self._tools.seconds
         return max(0, round(worked * 1000))
-
-
-def _by_limit(limit: LimitFacts) -> _Finish:
-    kind = f"limit_{limit.limit}"
-    message = f"the turn reached its limit of {limit.max:g} ({limit.limit.replace('_', ' ')})"
-    return _Finish("limit", kind, message, limit)
-
-
-def _received(opened: Opened, answer: Answer) -> dict[str, Any]:
-    """The message as the upstream sent it, its own names for reasoning included."""
-    if opened.relay is None:
-        return answer.message()
-    choices = opened.relay.chat.completion()["choices"]
-    message: dict[str, Any] = next((c["message"] for c in choices if c["index"] == 0), {})
-    return message
-
-
-def _with_ids(
-    answer: Answer, received: dict[str, Any]
-) -> tuple[Answer, dict[str, Any], tuple[ToolCall, ...]]:
-    """The answer with an id of its own for every call in it."""
-    asked = received.get("tool_calls") or []
-    calls, seen = [], set()
-    for call in answer.tool_calls[: len(asked)]:
-        is_unique = bool(call.tool_call_id) and call.tool_call_id not in seen
-        call = call if is_unique else replace(call, tool_call_id=f"call_{secrets.token_hex(12)}")
-        seen.add(call.tool_call_id)
-        calls.append(call)
-    if tuple(calls) == answer.tool_calls:
-        return answer, received, answer.tool_calls
-    named = [{**one, "id": call.tool_call_id} for one, call in zip(asked, calls, strict=True)]
-    choices = [
-        {**c, "message": {**c["message"], "tool_calls": named}} if c["index"] == 0 else c
-        for c in answer.choices
-    ]
-    answer = replace(answer, choices=choices, tool_calls=tuple(calls))
-    return answer, {**received, "tool_calls": named}, tuple(calls)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from xgw import ids
+from xgw import clock, ids
 from xgw.agents.context import build_history, user
 from xgw.agents.definition import Definition
 from xgw.agents.limits import Used, bounds_of
@@ -14,7 +15,7 @@ from xgw.agents.loop import Start
 from xgw.agents.turns import Turn, Wanted
 from xgw.exchange.means import Means
 from xgw.queries import messages, sessions, steps
-from xgw.recording.facts import MessageFacts
+from xgw.recording.facts import MessageFacts, Scope, TurnFacts
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.payloads import Stored
@@ -50,6 +51,42 @@ def user_message(means: Means, text: str) -> MessageFacts:
     return MessageFacts(
         ids.mint("msg"), "message", "user", text, token_count=tokens, token_source=source
     )
+
+
+def new_scope(session: Mapping[str, Any]) -> Scope:
+    """The identifiers of a turn that begins in a session."""
+    turn_id = ids.mint("turn")
+    return Scope(
+        project_id=session["project_id"],
+        session_id=session["id"],
+        turn_id=turn_id,
+        run_id=ids.mint("run"),
+        trace_id=ids.trace_id_of(turn_id),
+        task_id=session["task_id"],
+    )
+
+
+def turn_facts(
+    means: Means, turn: Turn, definition: Definition | None
+) -> tuple[TurnFacts, list[Stored]]:
+    """The turn's row, and the bodies that it names; without a definition it is one that waits."""
+    wanted = turn.wanted
+    asked = means.recorder.shelf.text(wanted.message)
+    snapshot = None if definition is None else snapshot_of(means, definition, wanted)
+    facts = TurnFacts(
+        scope=turn.scope,
+        started_at=clock.now(),
+        endpoint=None,
+        user_input=wanted.message,
+        input_payload=asked.hash,
+        agent_name=turn.agent_name,
+        config_snapshot=snapshot.hash if snapshot else None,
+        metadata={"client": wanted.metadata} if wanted.metadata else None,
+        owner=means.recorder.owner,
+        is_exclusive=True,
+        overrides=wanted.overrides(),
+    )
+    return facts, [asked, *([snapshot] if snapshot else [])]
 
 
 def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:

@@ -9,27 +9,25 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import peewee
 
-from xgw import clock, ids
+from xgw import clock
 from xgw.agents.definition import Agents, Definition
+from xgw.agents.lines import Line, Lines
 from xgw.agents.loop import Loop, Parts
-from xgw.agents.preparing import prepare, snapshot_of, user_message
+from xgw.agents.preparing import new_scope, prepare, snapshot_of, turn_facts, user_message
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import ApiError, conflict, internal, not_found, overloaded
+from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_holder, list_queued
 from xgw.recording import owner
 from xgw.recording.edits import Edits
-from xgw.recording.facts import Scope, TurnFacts
+from xgw.recording.facts import Scope
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
-from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 
 log = logging.getLogger("xgw.agents")
@@ -46,17 +44,6 @@ NO_AGENT = Cause("gateway", "error", "internal", "its agent is not defined any m
 FAILED = Cause("gateway", "error", "internal", "xgw itself failed")
 
 
-@dataclass(slots=True)
-class _Line:
-    """The turns of one session in this process: the one that runs, and those that wait."""
-
-    session_id: str
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    active: Turn | None = None
-    waiting: deque[Turn] = field(default_factory=deque)
-    in_use: int = 0
-
-
 class Scheduler:
     """Takes messages to agents and runs their turns, each in a thread of its own."""
 
@@ -66,8 +53,7 @@ class Scheduler:
         self._agents = agents
         self._calls = calls
         self._edits = Edits(parts.means.recorder.writer)
-        self._lock = threading.Lock()
-        self._lines: dict[str, _Line] = {}
+        self._lines = Lines()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="xgw-agents", daemon=True)
 
@@ -78,6 +64,7 @@ class Scheduler:
 
     def start(self) -> None:
         """Take up what waited in a process that is gone, and keep looking for it."""
+        self._look()
         self._thread.start()
 
     def stop(self) -> None:
@@ -94,17 +81,17 @@ class Scheduler:
         ApiError 409 `session_busy` with `reject`, 503 if too many run or wait, or if the store
         cannot be written.
         """
-        line = self._take(session["id"])
+        line = self._lines.take(session["id"])
         try:
             with line.lock:
                 return self._place(line, definition, session, wanted, busy)
         finally:
-            self._release(line)
+            self._lines.release(line)
 
     def _place(
-        self, line: _Line, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy
+        self, line: Line, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy
     ) -> Turn:
-        turn = Turn(_scope_of(session), definition.name, wanted)
+        turn = Turn(new_scope(session), definition.name, wanted)
         is_free = line.active is None and not line.waiting and not self._is_held(line)
         if not is_free and busy == "reject":
             message = f"session {line.session_id} is busy: a turn of it is under way"
@@ -115,14 +102,16 @@ class Scheduler:
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
 
-    def _begin(self, line: _Line, turn: Turn, definition: Definition) -> None:
+    def _begin(self, line: Line, turn: Turn, definition: Definition) -> None:
         self._calls.enter()
+        self._calls.add(turn.scope.turn_id, turn.call)  # whoever hears of it may cancel it
         try:
-            facts, bodies = self._facts(turn, definition)
+            facts, bodies = turn_facts(self._parts.means, turn, definition)
             message = user_message(self._parts.means, turn.wanted.message)
             ticket = self._parts.record.begin(facts, message, bodies)
             self._wait_for_begin(ticket)
         except BaseException:
+            self._calls.remove(turn.scope.turn_id, turn.call)
             self._calls.leave()
             raise
         self._go(line, turn, definition)
@@ -136,7 +125,7 @@ class Scheduler:
         if ticket.error is not None:
             raise ticket.error if isinstance(ticket.error, ApiError) else internal()
 
-    def _queue(self, line: _Line, turn: Turn, *, supersedes: bool) -> None:
+    def _queue(self, line: Line, turn: Turn, *, supersedes: bool) -> None:
         if supersedes:
             for earlier in list(line.waiting):
                 self._drop(line, earlier, SUPERSEDED)
@@ -144,14 +133,14 @@ class Scheduler:
                 line.active.stop("superseded")
         if len(line.waiting) >= MAX_WAITING:
             raise overloaded(f"{MAX_WAITING} turns of the session wait already", retry_after=5)
-        facts, bodies = self._facts(turn, None)
+        facts, bodies = turn_facts(self._parts.means, turn, None)
         ticket = self._parts.record.queue(facts, bodies)
         line.waiting.append(turn)
         self._parts.means.recorder.writer.wait(ticket, Patience())
 
     def position(self, turn: Turn) -> int | None:
         """How many turns are before one that waits, from 1; None if it does not wait."""
-        line = self._lines.get(turn.scope.session_id or "")
+        line = self._lines.find(turn.scope.session_id or "")
         waiting = list(line.waiting) if line else []
         return waiting.index(turn) + 1 if turn in waiting else None
 
@@ -159,22 +148,22 @@ class Scheduler:
 
     def withdraw(self, turn_id: str, session_id: str) -> bool:
         """Cancel a turn that waits here; False if it does not. Returns once that is committed."""
-        line = self._take(session_id)
+        line = self._lines.take(session_id)
         try:
             with line.lock:
-                turn = next((t for t in line.waiting if t.scope.turn_id == turn_id), None)
+                turn = line.find_waiting(turn_id)
                 if turn is None:
                     return False
                 ticket = self._drop(line, turn, USER_CANCEL)
         finally:
-            self._release(line)
-        if not self._parts.means.recorder.writer.wait(ticket, Patience()):
+            self._lines.release(line)
+        if not ticket.done:
             raise overloaded("the store cannot be written at the moment", retry_after=1)
         return True
 
     def leave(self, session_id: str) -> None:
         """End all turns of a session that is to be deleted, those that wait first."""
-        line = self._take(session_id)
+        line = self._lines.take(session_id)
         try:
             with line.lock:
                 for turn in list(line.waiting):
@@ -184,25 +173,31 @@ class Scheduler:
                 active.stop("user_cancel")
                 active.done.wait(STOP_SECONDS)
         finally:
-            self._release(line)
+            self._lines.release(line)
 
-    def _drop(self, line: _Line, turn: Turn, cause: Cause) -> Ticket:
+    def _drop(self, line: Line, turn: Turn, cause: Cause) -> Ticket:
         line.waiting.remove(turn)
-        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
+        ticket = self._end(turn, cause)
         turn.done.set()
+        return ticket
+
+    def _end(self, turn: Turn, cause: Cause) -> Ticket:
+        """End a turn that no loop ends, as it stands."""
+        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
+        self._parts.means.recorder.writer.wait(ticket, Patience())
         return ticket
 
     # -- running -------------------------------------------------------------------------------
 
-    def _go(self, line: _Line, turn: Turn, definition: Definition) -> None:
+    def _go(self, line: Line, turn: Turn, definition: Definition) -> None:
         """Run a turn that has begun, in a thread, and then those that wait."""
         line.active = turn
-        line.in_use += 1
+        self._lines.hold(line)
         threading.Thread(
             target=self._drive, args=(line, turn, definition), name="xgw-agent", daemon=True
         ).start()
 
-    def _drive(self, line: _Line, turn: Turn, definition: Definition) -> None:
+    def _drive(self, line: Line, turn: Turn, definition: Definition) -> None:
         try:
             next_one: tuple[Turn, Definition] | None = (turn, definition)
             while next_one is not None:
@@ -210,20 +205,19 @@ class Scheduler:
                 next_one = self._advance(line)
         finally:
             self._calls.leave()
-            self._release(line)
+            self._lines.release(line)
 
     def _run(self, turn: Turn, definition: Definition) -> None:
-        self._calls.add(turn.scope.turn_id, turn.call)
         try:
             start = prepare(self._store, turn, definition)
             Loop(self._parts, turn, start, lambda: self._calls.closing).run()
         except Exception:  # the driver of a run: one that fails must not hold up its session
             log.exception("turn %s failed", turn.scope.turn_id)
-            self._edits.end_turn(turn.scope.turn_id, FAILED)
+            self._end(turn, FAILED)
         finally:
             self._calls.remove(turn.scope.turn_id, turn.call)
 
-    def _advance(self, line: _Line) -> tuple[Turn, Definition] | None:
+    def _advance(self, line: Line) -> tuple[Turn, Definition] | None:
         """The turn under way has ended: the next that can begin does."""
         with line.lock:
             if line.active is not None:
@@ -242,23 +236,29 @@ class Scheduler:
         """Begin a turn that waited; None if it is over, or its agent is gone."""
         definition = self._agents.get(turn.agent_name)
         if definition is None:
-            self._edits.end_turn(turn.scope.turn_id, NO_AGENT)
+            self._end(turn, NO_AGENT)
             return None
         message = user_message(self._parts.means, turn.wanted.message)
         snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
+        self._calls.add(turn.scope.turn_id, turn.call)
         ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
         self._parts.means.recorder.writer.wait(ticket, Patience())
-        return definition if ticket.error is None else None
+        if ticket.error is None:
+            return definition
+        self._calls.remove(turn.scope.turn_id, turn.call)
+        return None
 
     # -- what others left ----------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.take_up()
-            except (peewee.DatabaseError, sqlite3.DatabaseError) as error:
-                log.warning("turns that wait could not be looked at: %s", error)
-            self._stopping.wait(EVERY_SECONDS)
+        while not self._stopping.wait(EVERY_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            self.take_up()
+        except (peewee.DatabaseError, sqlite3.DatabaseError) as error:
+            log.warning("turns that wait could not be looked at: %s", error)
 
     def take_up(self) -> None:
         """Queue here what waited in processes that are gone, and begin what can begin."""
@@ -266,7 +266,7 @@ class Scheduler:
             own = row["owner"] == self._parts.means.recorder.owner
             if not own and not owner.is_alive(row["owner"]):
                 self._adopt(row)
-        for line in list(self._lines.values()):
+        for line in self._lines.all():
             self._nudge(line)
 
     def _adopt(self, row: Row) -> None:
@@ -277,11 +277,10 @@ class Scheduler:
             kept.get("model"),
             kept.get("parameters") or {},
         )
-        line = self._take(row["session_id"])
+        line = self._lines.take(row["session_id"])
         try:
             with line.lock:
-                known = [line.active, *line.waiting]
-                if not any(t is not None and t.scope.turn_id == row["id"] for t in known):
+                if not line.has(row["id"]):
                     scope = Scope(
                         row["project_id"],
                         row["session_id"],
@@ -292,80 +291,30 @@ class Scheduler:
                     )
                     line.waiting.append(Turn(scope, row["agent_name"], wanted))
         finally:
-            self._release(line)
+            self._lines.release(line)
 
-    def _nudge(self, line: _Line) -> None:
+    def _nudge(self, line: Line) -> None:
         """Begin the first that waits where nothing is under way, here or in another process."""
         with line.lock:
             if line.active is not None or not line.waiting or self._is_held(line):
                 return
-            if self._calls.closing:
+            if self._calls.closing or not self._has_place():
                 return
-            self._calls.enter()
             begun = self._advance(line)
             if begun is None:
                 self._calls.leave()
             else:
                 self._go(line, *begun)
 
+    def _has_place(self) -> bool:
+        try:
+            self._calls.enter()
+        except ApiError:  # it waits a little longer
+            return False
+        return True
+
     # -- small things --------------------------------------------------------------------------
 
-    def _is_held(self, line: _Line) -> bool:
+    def _is_held(self, line: Line) -> bool:
         """Whether a turn of the session is under way in the store, in whatever process."""
         return find_holder(self._store, line.session_id) is not None
-
-    def _take(self, session_id: str) -> _Line:
-        with self._lock:
-            line = self._lines.setdefault(session_id, _Line(session_id))
-            line.in_use += 1
-            return line
-
-    def _release(self, line: _Line) -> None:
-        with self._lock:
-            line.in_use -= 1
-            if not line.in_use and not line.waiting:
-                self._lines.pop(line.session_id, None)
-
-    def _facts(self, turn: Turn, definition: Definition | None) -> tuple[TurnFacts, list[Stored]]:
-        """The turn's row; with a definition it begins at once."""
-        means, wanted = self._parts.means, turn.wanted
-        asked = means.recorder.shelf.text(wanted.message)
-        bodies = [asked]
-        snapshot = None
-        if definition is not None:
-            snapshot = snapshot_of(means, definition, wanted)
-            bodies.append(snapshot)
-        facts = TurnFacts(
-            scope=turn.scope,
-            started_at=clock.now(),
-            endpoint=None,
-            user_input=wanted.message,
-            input_payload=asked.hash,
-            agent_name=turn.agent_name,
-            config_snapshot=snapshot.hash if snapshot else None,
-            metadata={"client": wanted.metadata} if wanted.metadata else None,
-            owner=means.recorder.owner,
-            is_exclusive=True,
-            overrides=wanted.overrides(),
-        )
-        return facts, bodies
-
-
-def _scope_of(session: Row) -> Scope:
-    turn_id = ids.mint("turn")
-    return Scope(
-        project_id=session["project_id"],
-        session_id=session["id"],
-        turn_id=turn_id,
-        run_id=ids.mint("run"),
-        trace_id=ids.trace_id_of(turn_id),
-        task_id=session["task_id"],
-    )
-
-
-def find_agent(agents: Agents, name: str) -> Definition:
-    """The agent of this name; ApiError 404 if there is none."""
-    found = agents.get(name)
-    if found is None:
-        raise not_found(f"there is no agent {name[:64]!r}", code="agent_not_found")
-    return found

@@ -118,7 +118,8 @@ def _settings(store: Store, turn: Row) -> str | None:
         return None
     given = [f"{k} {spelled_json(v)}" for k, v in sent.items() if k not in _SETTINGS_OF_THE_CALL]
     tools = sent.get("tools")
-    names = [str(t) for t in tools] if isinstance(tools, Sequence) and tools else []
+    named = tools if isinstance(tools, Sequence) and tools else []
+    names = [str(t.get("name") if isinstance(t, Mapping) else t) for t in named]
     return joined(*given, f"tools: {', '.join(names)}" if names else None) or None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -44,6 +45,8 @@ class Loaded:
     config: Config
     sources: dict[str, str]
     path: Path | None
+    again: Callable[[], Loaded] | None = field(default=None, compare=False, repr=False)
+    """Reads it anew, from the same places; UsageError with every mistake."""
 
 
 def load(
@@ -75,7 +78,17 @@ def load(
         draft.serve(discovery.find_providers(env, probe, draft.is_own_address))
     draft.offer_demo_agent()
     draft.refuse_mistakes(unset, folder)
-    return draft.finish(folder)
+    again = partial(
+        load,
+        draft.document.path,
+        env=env,
+        cwd=folder,
+        overrides=overrides,
+        demo=demo,
+        probe=probe,
+        has_keys=has_keys,
+    )
+    return replace(draft.finish(folder), again=again)
 
 
 class _Draft:

@@ -9,9 +9,9 @@ from flask import Flask
 
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
-from xgw.agents.definition import read_agents
 from xgw.agents.loop import Parts
 from xgw.agents.pool import Pool
+from xgw.agents.roster import Roster
 from xgw.agents.scheduler import Scheduler
 from xgw.config import Config, Loaded, Provider
 from xgw.exchange.attempts import UsageRefusals
@@ -85,7 +85,7 @@ class Services:
         self.waiting = Waiting(
             store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
         )
-        self.agents = read_agents(loaded.config, loaded.sources)
+        self.agents = Roster(loaded)
         self._demo = DemoServer()
         self.scheduler: Scheduler
         self.gateway: Gateway

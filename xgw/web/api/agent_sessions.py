@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xgw import ids
-from xgw.agents.definition import Definition
-from xgw.agents.scheduler import find_agent
+from xgw.agents.definition import Definition, find_agent
 from xgw.config import Mode
 from xgw.errors import conflict
 from xgw.queries import sessions

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from xgw import clock
 from xgw.agents.definition import Definition
-from xgw.agents.turns import Turn
+from xgw.agents.scheduler import IfBusy
+from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError, overloaded
 from xgw.hub import Batch
+from xgw.providers.transport.watching import is_quiet
 from xgw.queries import sessions, turns
 from xgw.web import agents
-from xgw.web.api import agent_sessions, edge, events, fields, sending
-from xgw.web.api.feed import Feed, Wanted, Watch
+from xgw.web.api import agent_sessions, edge, events, fields
+from xgw.web.api.feed import Feed, Watch
+from xgw.web.api.feed import Wanted as WantedEvents
 from xgw.web.serialize import Json
 
 routes = Blueprint("agents", __name__)
 
 WAIT_SECONDS = 600.0
+LOOK_SECONDS = 1.0
+PEEK = socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)
 
 
 @routes.get("/agents")
@@ -46,7 +52,7 @@ def chat(name: str) -> Response:
     running = edge.services()
     with running.watchers.taken():
         turn, wait = _submit(name)
-        turn.done.wait(wait)
+        _wait(turn, wait)
     answer = _answer(turn)
     return edge.answer(answer, 202 if "runStatus" in answer else 200)
 
@@ -63,7 +69,7 @@ def stream_chat(name: str) -> Response:
     except BaseException:
         running.watchers.leave()
         raise
-    watch = Watch(Wanted(session_id=turn.scope.session_id, turn_id=turn.scope.turn_id), after)
+    watch = Watch(WantedEvents(session_id=turn.scope.session_id, turn_id=turn.scope.turn_id), after)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
     frames = _frames(feed, turn, clock.monotonic() + wait, lambda: _answer(turn, running))
     response = Response(frames, mimetype="text/event-stream", headers=events.HEADERS)
@@ -71,11 +77,62 @@ def stream_chat(name: str) -> Response:
     return response
 
 
+def _wait(turn: Turn, seconds: float) -> None:
+    """Wait for the end of a turn, but not on behalf of a client that has gone."""
+    deadline = clock.monotonic() + seconds
+    client = request.environ.get("gunicorn.socket") or request.environ.get("werkzeug.socket")
+    while (left := deadline - clock.monotonic()) > 0:
+        if turn.done.wait(min(left, LOOK_SECONDS)) or _has_gone(client):
+            return
+
+
+def _has_gone(client: socket.socket | None) -> bool:
+    """Whether the client has closed its connection; one that sends ahead is taken to be there."""
+    if client is None or client.fileno() < 0 or is_quiet(client):
+        return False
+    try:
+        # Past any TLS layer, where a peek is refused.
+        return not socket.socket.recv(client, 1, PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
 def _submit(name: str) -> tuple[Turn, float]:
     """The turn of the message in the request, and how long its answer is waited for."""
     definition = agent_sessions.named(name)
     given = fields.read(fields.CHATTING, needed=True)
-    return sending.send(definition, given), given.get("wait", WAIT_SECONDS)
+    return ask(definition, given), given.get("wait", WAIT_SECONDS)
+
+
+def ask(definition: Definition, given: Json) -> Turn:
+    """A message to an agent, of fields as `fields.CHATTING` checks them; its turn runs or waits."""
+    message = fields.required(given, "message")
+    model = given.get("model") or definition.table.model
+    edge.services().router.find(model, "chat.completions")  # before a session is made for it
+    mode = given.get("mode")
+    session = agent_sessions.find_for(definition, given.get("sessionId"), mode)
+    masker = edge.services().masker
+    wanted = Wanted(
+        message=masker.text(message),
+        mode=mode or session["mode"] or "chat",
+        model=given.get("model"),
+        parameters=given.get("parameters") or {},
+        metadata=given.get("metadata"),
+        client=_client(),
+    )
+    busy: IfBusy = given.get("ifBusy") or "queue"
+    return edge.services().scheduler.submit(definition, session, wanted, busy)
+
+
+def _client() -> dict[str, Any]:
+    told = request.headers.get("User-Agent")
+    return {
+        "user_agent": told and edge.services().masker.text(told),
+        "address": request.remote_addr,
+        "key": edge.caller().alias,
+    }
 
 
 def _answer(turn: Turn, running: Any = None) -> Json:

@@ -237,13 +237,13 @@ CHANGING: Mapping[str, Check] = {
 FOLLOWING: Mapping[str, Check] = {"session_id": reference, "after": seq, "deltas": flag}
 """What `session.subscribe` takes."""
 
-SAYING: Mapping[str, Check] = {
-    "agent": line(MAX_NAME),
+NAMING_SESSION: Mapping[str, Check] = {"session_id": reference}
+SENDING: Mapping[str, Check] = {
+    "agent": reference,
     "session_id": identifier,
     "message": message,
     "mode": MODE,
 }
 """What `session.message.send` takes."""
 
-NAMING_SESSION: Mapping[str, Check] = {"session_id": reference}
 NAMING_TURN: Mapping[str, Check] = {"turn_id": reference}

@@ -11,7 +11,17 @@ from typing import Any
 from xgw import errors
 from xgw.errors import ApiError
 from xgw.events import TYPES
-from xgw.web.api import agent_sessions, edge, events, fields, frames, rows, sending, sessions, turns
+from xgw.web.api import (
+    agent_sessions,
+    agents,
+    edge,
+    events,
+    fields,
+    frames,
+    rows,
+    sessions,
+    turns,
+)
 from xgw.web.api.feed import Wanted, Watch
 from xgw.web.api.frames import BadFrame, Json, Request
 from xgw.web.api.rows import Rows
@@ -138,18 +148,18 @@ def _list_rows(told: Subscriptions, payload: Json) -> Json:
     return {}
 
 
-def _say(_: Subscriptions, payload: Json) -> Json:
-    asked = fields.checked(payload, fields.SAYING)
-    definition = agent_sessions.named(fields.required(asked, "agent") or "")
-    given = {**asked, "sessionId": asked.get("session_id")}
-    turn = sending.send(definition, given)
-    scope = turn.scope
-    return {"session_id": scope.session_id, "turn_id": scope.turn_id, "run_id": scope.run_id}
-
-
 def _cancel(_: Subscriptions, payload: Json) -> Json:
     asked = fields.checked(payload, fields.NAMING_TURN)
     return turns.cancel(fields.required(asked, "turn_id"))
+
+
+def _send_message(_: Subscriptions, payload: Json) -> Json:
+    asked = fields.checked(payload, fields.SENDING)
+    definition = agent_sessions.named(fields.required(asked, "agent"))
+    names = {"session_id": "sessionId"}
+    given = {names.get(name, name): value for name, value in asked.items() if name != "agent"}
+    scope = agents.ask(definition, given).scope
+    return {"session_id": scope.session_id, "turn_id": scope.turn_id, "run_id": scope.run_id}
 
 
 def _ping(_: Subscriptions, payload: Json) -> Json:
@@ -161,7 +171,7 @@ ACTIONS: dict[str, Act] = {
     "session.subscribe": _follow,
     "session.unsubscribe": _leave,
     "sessions.subscribe": _list_rows,
-    "session.message.send": _say,
+    "session.message.send": _send_message,
     "turn.cancel": _cancel,
     "ping": _ping,
 }

@@ -50,26 +50,31 @@ class Talk:
             return
         if envelope.seq is not None:
             self.stored.add(turn_id)
+        elif step_id is not None:
+            self._note_growth(turn_id, step_id, envelope)
+            return
         changes = self.turns[turn_id]
         if envelope.type == "message.added" and step_id is None:
             changes.note(changes.messages, envelope.payload["message_id"], is_new=True)
         elif step_id is None:
             return
-        elif envelope.type == "step.delta":
-            self._note_place(changes, step_id, envelope.payload)
-        elif envelope.type == "step.progress":
-            self._progress[step_id] = envelope.payload
         elif envelope.type == "step.started":
             changes.note(changes.steps, step_id, is_new=True)
         elif envelope.type == "message.added" or envelope.type in _OF_STEPS:
             changes.note(changes.steps, step_id, is_new=False)
 
-    def _note_place(self, changes: Changes, step_id: str, payload: dict[str, Any]) -> None:
-        """The first piece of a text: its entry gets a place for it."""
-        place = (step_id, payload["kind"], payload["index"])
-        if place not in self._places:
-            self._places.add(place)
-            changes.note(changes.steps, step_id, is_new=False)
+    def _note_growth(self, turn_id: str, step_id: str, envelope: Envelope) -> None:
+        """What is not stored. The first piece of a text makes its entry get a place for it; no
+        later one has anything drawn, so that none costs a reading."""
+        payload = envelope.payload
+        if envelope.type == "step.progress":
+            self._progress[step_id] = payload
+        elif envelope.type == "step.delta":
+            place = (step_id, payload["kind"], payload["index"])
+            if place not in self._places:
+                self._places.add(place)
+                changes = self.turns[turn_id]
+                changes.note(changes.steps, step_id, is_new=False)
 
     def draw_entries(self, view: TurnView) -> list[Swap]:
         """The entries of a turn that changed, new ones at the end of the others."""

@@ -11,7 +11,8 @@ from xgw.queries.agents import Use, count_use
 from xgw.queries.pages import Page
 from xgw.queries.snapshot import snapshot
 from xgw.web import agents, board
-from xgw.web.api import agent_sessions, sending
+from xgw.web.api import agent_sessions
+from xgw.web.api.agents import ask
 from xgw.web.composer import Refused, composer_of_agent, read_message
 from xgw.web.pages import frame
 
@@ -40,7 +41,7 @@ def start_chat(name: str) -> Response:
     """POST /ui/agents/NAME/chat: a session with its first message; then its page"""
     definition = agent_sessions.named(name)
     try:
-        turn = sending.send(definition, read_message(request.form))
+        turn = ask(definition, read_message(request.form))
     except ApiError as refusal:
         refused = Refused(refusal.message, request.form.get("message", ""))
         return _answer(definition, refused, refusal.status)

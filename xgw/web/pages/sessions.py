@@ -11,7 +11,8 @@ from xgw.errors import ApiError
 from xgw.queries import events, sessions
 from xgw.queries.snapshot import snapshot
 from xgw.web import serialize, words
-from xgw.web.api import agent_sessions, fields, sending
+from xgw.web.api import agent_sessions, fields
+from xgw.web.api.agents import ask
 from xgw.web.composer import Refused, composer_of_session, read_message
 from xgw.web.live.session import load_line, load_whole
 from xgw.web.pages import frame
@@ -49,7 +50,7 @@ def send_message(ref: str) -> Response:
     try:
         definition = agent_sessions.named(row["agent_name"] or "")
         given = read_message(request.form)
-        sending.send(definition, {**given, "sessionId": row["id"]})
+        ask(definition, {**given, "sessionId": row["id"]})
     except ApiError as refusal:
         if frame.is_from_script():
             return frame.plain_text(words.sentence(refusal.message), refusal.status)
