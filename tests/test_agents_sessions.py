@@ -24,7 +24,7 @@ from agents_fixtures import (
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
-from xgw.config import Server
+from xgw.config import ClientKey, Server
 from xgw.recording import owner
 from xgw.recording.facts import Scope, TurnFacts
 from xgw.recording.turns import open_turn, queue_turn
@@ -339,6 +339,27 @@ def test_too_many_calls_are_told_to_come_back(tmp_path: Path) -> None:
         gate.model.check()
 
 
+def test_a_client_key_reaches_its_own_projects_sessions_alone(tmp_path: Path) -> None:
+    token, team = "token-of-all", "key-of-the-team"
+    tables: dict[str, Any] = {
+        "server": Server(token=token),
+        "keys": (ClientKey(key=team, project="team"),),
+    }
+    with agents(tmp_path, **tables) as gate:
+        gate.model.will(says("for all"), says("for the team"))
+        message = {"message": f"my key is {team}", "sessionId": "same"}
+        path, all_of_it, own = "/agents/a/chat", f"Bearer {token}", f"Bearer {team}"
+        theirs = gate.post(path, message, authorization=all_of_it).json
+        answer = gate.post(path, message, authorization=own).json
+        assert answer["sessionId"] != theirs["sessionId"]
+        assert gate.gate.session("same", "team")["id"] == answer["sessionId"]
+        other = {"message": "hi", "sessionId": theirs["sessionId"]}
+        assert gate.post(path, other, authorization=own).status == 404
+        assert gate.post(path, message).status == 401
+        assert gate.sent(1)[-1]["content"] == "my key is [masked]"
+        gate.model.check()
+
+
 # -- processes that are gone -----------------------------------------------------------------------
 
 
@@ -371,6 +392,14 @@ def test_a_run_whose_process_is_gone_is_ended_and_the_session_goes_on(gate: Agen
     assert (turn["status"], turn["ended_by"], turn["exclusive_key"]) == ("error", "crash", None)
     gate.model.will(says("on"))
     assert gate.say("next", "crash")["message"]["content"] == "on"
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_turn_whose_process_is_gone_can_be_cancelled(gate: AgentGate, queued: bool) -> None:
+    left = crashed(gate, f"gone-{queued}", queued=queued)
+    reply = gate.cancel(left["turnId"])
+    assert (reply.status, reply.json["status"]) == (200, "cancelled")
+    assert gate.turn(left)["exclusive_key"] is None
 
 
 def test_what_waited_in_a_process_that_is_gone_is_taken_up(gate: AgentGate) -> None:

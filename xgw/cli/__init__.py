@@ -23,6 +23,7 @@ DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("xgw.cli.serve", "serve", "Serve: the gateway, its record, the dashboard."),
+    "chat": ("xgw.cli.chat", "chat", "Talk to an agent or a model."),
     "sessions": ("xgw.cli.listing", "sessions", "List sessions, the latest first."),
     "show": ("xgw.cli.show", "show", "Tell all about a session, turn, run, step or request."),
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),

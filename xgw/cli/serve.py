@@ -58,7 +58,7 @@ def serve(
       xgw serve --demo --port 9000
       XGW_TOKEN=... XGW_ALLOWED_HOSTS=gw.example.com xgw serve --host 0.0.0.0
     """
-    _log_to_stderr()
+    log_to_stderr()
     overrides = {"server.host": host, "server.port": port}
     loaded = load(config_path, db, overrides, demo=demo)
     load_agents(loaded)  # a mistake in a tool is told here, not by a server that cannot start
@@ -110,7 +110,8 @@ def _make_app(loaded: Loaded, store: Store, own_key: str) -> tuple[Any, Any]:
     return app, app.extensions["xgw"]
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """From now on what xgw has to warn of is told on stderr."""
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("xgw")

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import click
 import orjson
@@ -64,7 +64,16 @@ class Screen:
 
 def stdout() -> Screen:
     """Stdout as it is: colour and a limited width on a terminal alone."""
-    if not sys.stdout.isatty():
+    return _screen(sys.stdout)
+
+
+def stderr() -> Screen:
+    """Stderr, likewise."""
+    return _screen(sys.stderr)
+
+
+def _screen(out: TextIO) -> Screen:
+    if not out.isatty():
         return Screen(None, False)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return Screen(max(40, shutil.get_terminal_size().columns), not plain)

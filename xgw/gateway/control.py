@@ -145,7 +145,7 @@ class Control:
         if self._calls.end(turn["id"]):
             # Its end is queued by now.
             self._wait(self._recorder.writer.submit(lambda tx: None))
-        elif turn["session_id"] is None:
+        elif turn["session_id"] is None or turn["endpoint"] is None:  # an agent's has none
             self._wait(self._end_abandoned(turn["id"]))
         else:
             taken = self._sessions.take(turn["project_id"], turn["session_id"])

@@ -10,6 +10,7 @@ from flask import Flask
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
 from xgw.agents.loop import Parts
+from xgw.agents.plain import with_plain
 from xgw.agents.pool import Pool
 from xgw.agents.roster import Roster
 from xgw.agents.scheduler import Scheduler
@@ -101,7 +102,8 @@ class Services:
         self.gateway = Gateway(means, self.router, self.calls, self.sessions)
         record = AgentRecord(self.recorder)
         parts = Parts(means, self.router, UsageRefusals(), record, Pool())
-        self.scheduler = Scheduler(self.store, parts, self.agents, self.calls)
+        everyone = with_plain(self.agents, config)
+        self.scheduler = Scheduler(self.store, parts, everyone, self.calls)
         self.refusals = Refusals(means)
         self.writer.start()
         self.recorder.start()

@@ -41,7 +41,7 @@ def open_session() -> Response:
     else:
         if wanted.get("model") is not None:
             raise unprocessable("model is the agent's: say it with a message", param="model")
-        definition = edge.services().agents.get(name)
+        definition = edge.services().scheduler.agents.get(name)
         if definition is None:
             raise unprocessable(f"there is no agent {name!r}", param="agent")
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
@@ -113,7 +113,7 @@ def find(ref: str) -> Row:
 
 def whole(row: Row) -> Json:
     """The session with the tools that its agent has, or that it offered."""
-    definition = edge.services().agents.get(row["agent_name"] or "")
+    definition = edge.services().scheduler.agents.get(row["agent_name"] or "")
     if definition is not None:
         return {**_show(row), "tools": agents.tools(definition)}
     offered = sessions.find_tools(edge.services().store, row["id"])

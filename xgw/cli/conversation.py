@@ -1,0 +1,199 @@
+"""A conversation with an agent: whom it is with, in which session, and one turn after another."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from xgw.agents import plain
+from xgw.cli.asking import Refusal
+from xgw.cli.doors import Door
+from xgw.cli.speaking import Event, Speaker
+from xgw.errors import UsageError, WorkError
+from xgw.providers.sse import EventSplitter
+
+WAIT_SECONDS = 3600
+MAX_EVENT_BYTES = 64 << 20
+
+Answer = Mapping[str, Any]
+"""The published answer to a message, as `POST /agents/{name}/chat` gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asked for: names, each None where it is left to xgw."""
+
+    agent: str | None = None
+    session: str | None = None
+    goes_on: bool = False
+    model: str | None = None
+    mode: str | None = None
+
+
+class Conversation:
+    """Messages to one agent in one session; None is a new session, begun by the first message."""
+
+    def __init__(self, door: Door, asked: Asked) -> None:
+        """UsageError where the agent has to be named, WorkError where something is not there."""
+        self.door = door
+        self.model = asked.model
+        self.mode = asked.mode
+        self.session = asked.session
+        self.agent = self._choose(asked)
+
+    # -- whom it is with ---------------------------------------------------------------------------
+
+    def _choose(self, asked: Asked) -> str:
+        known = self._known(asked)
+        if known is not None:
+            self.session = known["id"]
+            if asked.agent is None and known["agent_name"]:
+                # A model alone goes on with the model that answered last.
+                if known["agent_name"] == plain.NAME:
+                    self.model = self.model or known["model"]
+                return str(known["agent_name"])
+        if asked.agent is not None:
+            self.tell_agent(asked.agent)
+            return asked.agent
+        return plain.NAME if self.model else self._usual()
+
+    def _known(self, asked: Asked) -> Any:
+        if asked.goes_on:
+            named = {"agent": asked.agent} if asked.agent else {}
+            query = urlencode({"kind": "agent", "limit": 1, **named})
+            found = self.door.ask("GET", f"/sessions?{query}")["data"]
+            if not found:
+                raise WorkError("there is no session with an agent yet that could go on")
+            return found[0]
+        return None if asked.session is None else self.find_session(asked.session)
+
+    def _usual(self) -> str:
+        """The only agent, else the model of the first route."""
+        names = self.list_agents()
+        if len(names) == 1:
+            return names[0]
+        if self.tell_agent(plain.NAME)["model"] != plain.ANY_MODEL:
+            return plain.NAME
+        there_are = f" (there are {', '.join(names)})" if names else ""
+        raise UsageError(f"name an agent with -a{there_are}, or a model with -m")
+
+    def list_agents(self) -> list[str]:
+        """The names of the agents that are defined."""
+        return [agent["name"] for agent in self.door.ask("GET", "/agents")["data"]]
+
+    def tell_agent(self, name: str) -> Any:
+        """An agent's whole configuration; WorkError with those there are if it is none."""
+        try:
+            return self.door.ask("GET", f"/agents/{quote(name, safe='')}")
+        except Refusal as refusal:
+            if refusal.status != 404:
+                raise
+            names = ", ".join(self.list_agents()) or "none"
+            raise WorkError(f"there is no agent {name!r} (there are: {names})") from None
+
+    def find_session(self, ref: str) -> Any:
+        """A session by its id or key, None where there is none."""
+        try:
+            return self.door.ask("GET", f"/sessions/{quote(ref, safe='')}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+    # -- its turns ---------------------------------------------------------------------------------
+
+    def say(self, message: str, spell: Callable[[Event], str] | None, *, quiet: bool) -> Answer:
+        """Send a message and say its turn as it runs; `quiet` leaves the text out.
+
+        Ctrl-C cancels the turn; a second one is a KeyboardInterrupt. WorkError without an answer.
+        """
+        speaker = Speaker(spell, quiet=quiet)
+        with Interrupts(self.door) as interrupts:
+            answer = self._turn(message, speaker, interrupts)
+        speaker.finish(answer["message"]["content"])
+        self.session = answer["sessionId"]
+        if "runStatus" in answer:
+            turn_id = answer["turnId"]
+            raise WorkError(f"{turn_id} is still {answer['status']}: follow it with xgw tail")
+        return answer
+
+    def _turn(self, message: str, speaker: Speaker, interrupts: Interrupts) -> Answer:
+        body = {
+            "message": message,
+            "sessionId": self.session,
+            "model": self.model,
+            "mode": self.mode,
+            "wait": WAIT_SECONDS,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        path = f"/agents/{quote(self.agent, safe='')}/chat/stream"
+        with contextlib.closing(self.door.stream(path, given)) as blocks:  # type: ignore[type-var]
+            for name, told in _events(blocks):
+                if name == "chat.response":
+                    return dict(told)
+                if name == "error":
+                    raise WorkError(told["error"]["message"])
+                interrupts.turn_id = told["turn_id"] or interrupts.turn_id
+                speaker.hear(told)
+        where = interrupts.turn_id or "the turn"
+        raise WorkError(f"the answer broke off; look at {where} with xgw show")
+
+
+def _events(blocks: Iterator[bytes]) -> Iterator[tuple[str | None, Any]]:
+    splitter = EventSplitter(MAX_EVENT_BYTES)
+    for block in blocks:
+        for event in splitter.feed(block):
+            if event.data is not None:
+                yield event.event, orjson.loads(event.data)
+
+
+class Interrupts:
+    """While it is entered Ctrl-C cancels the turn, whose end is then told as any other."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._turn_id: str | None = None
+        self._pressed = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn to cancel, once it is known."""
+        return self._turn_id
+
+    @turn_id.setter
+    def turn_id(self, id: str | None) -> None:
+        is_new = self._turn_id is None and id is not None
+        self._turn_id = id
+        if is_new and self._pressed:
+            self._cancel()
+
+    def _press(self, *_: object) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+        if self._turn_id is not None:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        # The main thread reads the turn's events, and may be anywhere in that.
+        threading.Thread(target=self._ask, name="cancel", daemon=True).start()
+
+    def _ask(self) -> None:
+        # A turn that has just ended by itself cannot be cancelled any more.
+        with contextlib.suppress(WorkError):
+            self._door.ask("POST", f"/turns/{self._turn_id}/cancel", {})
