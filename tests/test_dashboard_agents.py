@@ -201,6 +201,16 @@ def test_a_session_of_a_client_has_no_composer(gate: AgentGate, browser: Browser
     assert sent.status == 404
 
 
+def test_a_conversation_with_a_model_alone_goes_on_too(gate: AgentGate, browser: Browser) -> None:
+    gate.model.will(says("one"), says("two"))
+    session = gate.ended(gate.say("Hi", "alone", name="chat"))["session_id"]
+    sent = browser.send(f"/ui/sessions/{session}/messages", {"message": "On"}, follow=False)
+    assert sent.status == 303
+    assert gate.ended({"turnId": gate.gate.turns("alone")[1]["id"]})["final_output"] == "two"
+    assert browser.open("/ui/sessions/alone").all("textarea")
+    assert "/ui/agents/chat" not in browser.open("/ui/agents").links
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 REFUSALS = [

@@ -68,7 +68,7 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
         whole = load_whole(running, ref, turn=turn, cursor=request.args.get("cursor"), csrf=csrf)
         whole = _found(whole, ref)
         session = whole.view.session
-        composer = composer_of_session(session, running.agents, csrf, refused)
+        composer = composer_of_session(session, running.scheduler.agents, csrf, refused)
         line = load_line(running, session["id"], csrf) if composer else None
     return frame.page(
         "sessions/show.html",
