@@ -319,6 +319,58 @@
     if (act && act()) event.preventDefault();
   });
 
+  // -- messages to an agent ----------------------------------------------------------------------
+  // Sent without leaving the page, which shows live what comes of it; what was not taken stays.
+
+  addEventListener("keydown", (event) => {
+    const box = event.target.closest?.("[data-composer] textarea");
+    if (!box || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    box.form.requestSubmit();
+  });
+
+  // What cannot be done in place is sent once more by the browser, which shows why.
+  addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.matches("[data-in-place]") || !live()) return;
+    event.preventDefault();
+    if (await send(form)) form.submit();
+  });
+
+  addEventListener("submit", async (event) => {
+    const form = event.target, box = form.elements.message;
+    // Where nothing new is shown the browser sends it, and the answer leads to where it is.
+    if (!form.matches("[data-composer]") || !follower()) return;
+    event.preventDefault();
+    if (form.hasAttribute("data-sending")) return;
+    const sent = box.value;
+    form.setAttribute("data-sending", "");
+    refuse(form, box, await send(form));
+    form.removeAttribute("data-sending");
+    if (box.value === sent && !box.hasAttribute("aria-invalid")) box.value = "";
+  });
+
+  // Why a form was not taken, "" if it was.
+  async function send(form) {
+    try {
+      const answer = await fetch(form.action, {
+        method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "HX-Request": "true" },
+      });
+      if (answer.ok) return "";
+      if ((answer.headers.get("content-type") || "").startsWith("text/plain")) return await answer.text();
+      return answer.status === 413 ? "The message is too long." : "It was not sent: reload the page and send it again.";
+    } catch {
+      return "It was not sent: there is no connection.";
+    }
+  }
+
+  function refuse(form, box, words) {
+    form.querySelector("[role=alert]").textContent = words;
+    box.removeAttribute("aria-invalid");
+    if (words) { box.setAttribute("aria-invalid", "true"); box.focus(); }
+    else toEnd(follower());
+  }
+
   // -- clicks ----------------------------------------------------------------------------------
 
   addEventListener("click", async (event) => {

@@ -1,12 +1,33 @@
-"""Reading agents' turns that run or wait."""
+"""Reading agents' turns that run or wait, and how much agents are used."""
 
 from __future__ import annotations
 
-from xgw.queries.pages import Row
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from peewee import fn
+
+from xgw.queries import lines
+from xgw.queries.conditions import activity_of
+from xgw.queries.filters import OPEN_TURN
+from xgw.queries.pages import Page, Row
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back
+from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
-from xgw.store.models import Run, Turn
+from xgw.store.models import Run, Session, Turn
+
+MOST_OPEN = 101
+"""Turns of a session that are not over: one that runs, and as many as may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How many sessions an agent has, and when the last of them was used."""
+
+    sessions: int = 0
+    last_at: datetime.datetime | None = None
 
 
 def find_holder(store: Store, session_id: str) -> str | None:
@@ -28,3 +49,29 @@ def list_queued(store: Store) -> list[Row]:
         rows = store.fetch(query)
         bring_back(store, rows, ("user_input",))
     return rows
+
+
+def list_open(store: Store, session_id: str) -> list[Row]:
+    """An agent's turns in a session that run or wait, as lines in order: one statement."""
+    conditions = [
+        Turn.session_id == session_id,
+        Turn.status.in_(OPEN_TURN),
+        Turn.endpoint.is_null(),
+    ]
+    return lines.fetch(store, conditions, BY_INDEX, Page(MOST_OPEN, None, "asc")).rows
+
+
+def count_use(store: Store) -> Mapping[str, Use]:
+    """The use of each agent that has sessions, by its name: one statement."""
+    query = (
+        Session.select(
+            Session.agent_name,
+            fn.COUNT(Session.id).alias("number"),
+            fn.MAX(activity_of(Session))
+            .converter(Session.created_at.python_value)
+            .alias("last_at"),
+        )
+        .where(Session.kind == "agent", Session.agent_name.is_null(False))
+        .group_by(Session.agent_name)
+    )
+    return {row["agent_name"]: Use(row["number"], row["last_at"]) for row in store.fetch(query)}

@@ -8,6 +8,8 @@ import orjson
 
 from xgw import clock
 from xgw.agents.definition import MODES, Definition, Tool
+from xgw.errors import ApiError
+from xgw.exchange.routing import Router
 from xgw.masking import Masker
 from xgw.web.serialize import Json, Row
 
@@ -35,6 +37,15 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "tools": tools(definition),
         "context": {"window": table.context.window},
     }
+
+
+def first_provider(router: Router, definition: Definition) -> str | None:
+    """Where an agent's model is asked first; None if no provider has it."""
+    try:
+        way = router.find(definition.table.model, "chat.completions")
+    except ApiError:
+        return None
+    return way.targets[0].provider.name
 
 
 def tools(definition: Definition) -> list[Json]:

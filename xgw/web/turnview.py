@@ -10,6 +10,7 @@ from typing import Any
 from xgw import clock, spelling
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
+from xgw.web.stops import NO_LIMITS, Stop, stops_of_agent, stops_of_context, stops_of_waiting
 from xgw.web.waterfall import Waterfall, waterfall_of
 
 Row = Mapping[str, Any]
@@ -27,16 +28,6 @@ _ENDED_BY = {
     "crash": "the server stopped without warning",
     "resumed": "it was resumed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Something that would end the turn: how much of it is used, where that is known."""
-
-    name: str
-    used: float | None
-    of: float | None
-    told: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +83,13 @@ def view_of(
     window: int | None = None,
     run_id: str | None = None,
     csrf: str = "",
+    limits: Mapping[str, Any] = NO_LIMITS,
     progress_of: Callable[[str], Row | None] = lambda _: None,
 ) -> TurnView:
-    """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise."""
+    """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise.
+
+    `limits` are those that an agent's turn began with, as in its `config_snapshot`.
+    """
     runs: Sequence[Row] = turn["runs"]
     run = next((r for r in runs if r["id"] == run_id), runs[-1] if runs else None)
     steps: Sequence[Row] = run["steps"] if run else ()
@@ -120,7 +115,11 @@ def view_of(
         ended_words=_ended_words(turn),
         beyond=_beyond(turn),
         waterfall=waterfall_of(steps, now),
-        stops=tuple(_stops(state, waits, last, tool_wait_seconds, window, now)),
+        stops=(
+            *stops_of_waiting(waits if state == "waiting" else (), tool_wait_seconds, now),
+            *stops_of_agent(turn, steps, limits, now),
+            *stops_of_context(last, window),
+        ),
         fields=tuple(_fields(turn, calls)),
         csrf=csrf,
         progress=progress_of(running[-1]["id"]) if running else None,
@@ -146,25 +145,6 @@ def _beyond(turn: Row) -> str | None:
     """Attempts beyond the round-trips: those that served nothing."""
     wasted = (turn["attempts"] or 0) - (turn["llm_calls"] or 0)
     return f"+{wasted} failed" if wasted > 0 and turn["ended_at"] else None
-
-
-def _stops(
-    state: str,
-    waits: Sequence[Row],
-    last: Row | None,
-    tool_wait_seconds: float,
-    window: int | None,
-    now: datetime.datetime,
-) -> list[Stop]:
-    found = []
-    if state == "waiting" and waits:
-        used = (now - waits[0]["started_at"]).total_seconds()
-        told = f"{spelling.duration(used * 1000)} of {spelling.duration(tool_wait_seconds * 1000)}"
-        found.append(Stop("waiting for tools", used, tool_wait_seconds, told))
-    if last is not None and last["context_tokens"] is not None and window is not None:
-        told = f"{spelling.count(last['context_tokens'], last['usage_source'])} of {window:,}"
-        found.append(Stop("context window", last["context_tokens"], window, told))
-    return found
 
 
 def _fields(turn: Row, calls: Sequence[Row]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from flask import Blueprint, Response, request
 
-from xgw import clock, errors
+from xgw import clock
 from xgw.agents.definition import Definition
 from xgw.agents.scheduler import IfBusy
 from xgw.agents.turns import Turn, Wanted
@@ -169,8 +169,5 @@ def _has_ended(batches: list[Batch], turn: Turn) -> bool:
 
 def _show(definition: Definition) -> Json:
     running = edge.services()
-    try:
-        way = running.router.find(definition.table.model, "chat.completions")
-    except errors.ApiError:
-        return agents.agent(definition, None, running.masker)
-    return agents.agent(definition, way.targets[0].provider.name, running.masker)
+    provider = agents.first_provider(running.router, definition)
+    return agents.agent(definition, provider, running.masker)

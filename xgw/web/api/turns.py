@@ -40,12 +40,17 @@ def cancel_turn(id: str) -> Response:
 
 def cancel(id: str) -> Json:
     """Cancel a turn; as it is then."""
-    store = edge.services().store
-    row = edge.found(turns.find_turn(store, id, edge.project()), "turn", id)
+    end(id)
+    row = turns.find_turn_with_runs(edge.services().store, id, edge.project())
+    turn = edge.found(row, "turn", id)
+    return serialize.turn(turn, edge.show_payloads([turn], expanded=False))
+
+
+def end(id: str) -> None:
+    """Cancel a turn, be it under way or one that waits; ApiError 404, IllegalMove if it is over."""
+    row = edge.found(turns.find_turn(edge.services().store, id, edge.project()), "turn", id)
     if not (row["status"] == "queued" and _withdraw(row)):
         edge.services().control.cancel_turn(id)
-    turn = edge.found(turns.find_turn_with_runs(store, id, edge.project()), "turn", id)
-    return serialize.turn(turn, edge.show_payloads([turn], expanded=False))
 
 
 def _withdraw(turn: Row) -> bool:

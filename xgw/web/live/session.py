@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xgw import errors
 from xgw.events import Envelope
 from xgw.queries import history, overview, sessions
+from xgw.queries.agents import list_open
 from xgw.queries.pages import Page, Row
 from xgw.web.api.feed import Wanted
+from xgw.web.composer import Line, line_of
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
@@ -54,7 +56,7 @@ def load_whole(
         lambda step: growth_of(services.recorder.live, step),
     )
     blocks = [Block(line, found.get(line["id"], [])) for line in reversed(window.turns)]
-    newest = window.turns[0]["id"] if window.turns else None
+    newest = _newest(window.turns)
     chosen = next((t["id"] for t in window.turns if t["id"] == turn), newest)
     for line in window.turns:
         line["is_chosen"] = line["id"] == chosen
@@ -67,6 +69,17 @@ def load_head(services: Services, row: Row, csrf: str) -> SessionView:
     seen = overview.of_sessions(services.store, [row])[row["id"]]
     window = window_of(services, row["provider_name"], row["model"])
     return SessionView(row, seen, row["title"] or seen.title, window, csrf)
+
+
+def load_line(services: Services, session_id: str, csrf: str) -> Line:
+    """What runs and what waits in an agent's session, in one statement."""
+    return line_of(session_id, list_open(services.store, session_id), csrf)
+
+
+def _newest(turns: Sequence[Row]) -> str | None:
+    """The turn that began last; before any has, the first that waits."""
+    begun = (turn["id"] for turn in turns if turn["state"] != "queued")
+    return next(begun, turns[-1]["id"] if turns else None)
 
 
 def _window(services: Services, session_id: str, turn: str, cursor: str | None) -> history.Window:
@@ -89,7 +102,8 @@ class SessionScreen:
         self._shown = query.get("shown") or None
         self._csrf = query.get("csrf", "")
         self._talk = Talk(services)
-        self._begun: dict[str, None] = {}
+        self._begun: dict[str, bool] = {}
+        """Turns that are new: True where the page has them already, as ones that wait."""
         self._left: set[str] = set()
         self._is_newest = query.get("newer", "") == ""
         self.wanted = Wanted(session_id=self._id)
@@ -98,7 +112,8 @@ class SessionScreen:
         """Of this session."""
         self._talk.note(envelope)
         if envelope.type in ("turn.started", "turn.queued") and envelope.turn_id:
-            self._begun[envelope.turn_id] = None
+            is_start = envelope.type == "turn.started"
+            self._begun.setdefault(envelope.turn_id, is_start)
 
     def draw(self) -> list[Swap]:
         """The turns that changed, and the head with them."""
@@ -122,15 +137,23 @@ class SessionScreen:
             if view is None:
                 continue
             self._talk.drop(line["id"])
-            block = Block(line, load_entries(self._services, view))
-            html = render("sessions/_turn_block.html", block=block)
-            swaps.append(Swap("conversation", html, "beforeend"))
-            line["is_chosen"] = self._follows
-            html = render("sessions/_turn_line.html", line=line)
-            swaps.append(Swap("turn-list", html, "beforeend"))
-            if self._follows:
-                self._choose(line["id"])
-                swaps.append(Swap("side", panel(view).html, "innerHTML"))
+            is_there = begun[line["id"]] and line["queued_at"] is not None
+            swaps += self._draw_whole(view, line, is_there=is_there)
+        return swaps
+
+    def _draw_whole(self, view: TurnView, line: Row, *, is_there: bool) -> list[Swap]:
+        """A turn with its line at the left; the panel goes on to one that has begun."""
+        id, swaps = line["id"], []
+        follows = self._follows and (line["state"] != "queued" or self._shown is None)
+        block = Block(line, load_entries(self._services, view))
+        html = render("sessions/_turn_block.html", block=block)
+        swaps.append(Swap(f"block-{id}", html) if is_there else _added("conversation", html))
+        line["is_chosen"] = follows
+        html = render("sessions/_turn_line.html", line=line)
+        swaps.append(Swap(f"line-{id}", html) if is_there else _added("turn-list", html))
+        if follows:
+            self._choose(id)
+            swaps.append(Swap("side", panel(view).html, "innerHTML"))
         return swaps
 
     def _choose(self, turn_id: str) -> None:
@@ -163,4 +186,12 @@ class SessionScreen:
         if row is None:
             return []
         view = load_head(self._services, row, self._csrf)
-        return [Swap(f"session-{row['id']}", render("sessions/_head.html", view=view))]
+        swaps = [Swap(f"session-{row['id']}", render("sessions/_head.html", view=view))]
+        if row["kind"] == "agent":
+            line = load_line(self._services, row["id"], self._csrf)
+            swaps.append(Swap(f"waiting-{row['id']}", render("sessions/_waiting.html", line=line)))
+        return swaps
+
+
+def _added(target: str, html: str) -> Swap:
+    return Swap(target, html, "beforeend")

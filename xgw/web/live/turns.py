@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xgw import errors
 from xgw.events import Envelope
+from xgw.queries import payloads
 from xgw.queries.turns import find_turn_with_runs
 from xgw.web.api.feed import Wanted
 from xgw.web.live.screen import Swap
 from xgw.web.live.talk import Talk
+from xgw.web.stops import NO_LIMITS
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView, view_of
 
@@ -23,18 +25,29 @@ PAUSE = 0.08
 def load(
     services: Services, turn_id: str, *, run_id: str | None = None, csrf: str = ""
 ) -> TurnView | None:
-    """The view of a turn, in three statements; None if there is no such turn."""
+    """The view of a turn, in three statements, an agent's in four; None if there is none."""
     turn = find_turn_with_runs(services.store, turn_id)
     if turn is None:
         return None
+    kept = _kept(services, turn["config_snapshot"])
+    own_window = (kept.get("context") or {}).get("window")
     return view_of(
         turn,
         tool_wait_seconds=services.config.config.gateway.tool_wait_seconds,
-        window=window_of(services, turn["final_provider_name"], turn["final_model"]),
+        window=own_window or window_of(services, turn["final_provider_name"], turn["final_model"]),
         run_id=run_id,
         csrf=csrf,
+        limits=kept.get("limits") or NO_LIMITS,
         progress_of=services.recorder.live.progress_of,
     )
+
+
+def _kept(services: Services, snapshot: str | None) -> Mapping[str, Any]:
+    """The agent as a turn began with it, {} where there is none or it was pruned."""
+    if snapshot is None:
+        return {}
+    kept = payloads.bodies(services.store, [snapshot]).get(snapshot)
+    return kept if isinstance(kept, dict) else {}
 
 
 def window_of(services: Services, provider_name: str | None, model: str | None) -> int | None:

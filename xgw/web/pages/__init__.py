@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Blueprint
 
 from xgw.web.pages import (
+    agents,
     board,
     find,
     frame,
@@ -18,7 +19,7 @@ from xgw.web.pages import (
     turns,
 )
 
-NOUNS = (static, login, find, board, sessions, messages, turns, steps, requests, health)
+NOUNS = (static, login, find, board, sessions, messages, turns, steps, requests, agents, health)
 
 
 def create_pages() -> Blueprint:

@@ -64,9 +64,9 @@ def answer(html: str, status: int = 200) -> Response:
     return response
 
 
-def plain_text(text: str) -> Response:
+def plain_text(text: str, status: int = 200) -> Response:
     """A text as it is: nothing in it is markup, whatever a browser may think of it."""
-    response = Response(text, mimetype="text/plain")
+    response = Response(text, status, mimetype="text/plain")
     response.headers.update(PAGE_HEADERS)
     return response
 
@@ -82,6 +82,16 @@ def back(default: str) -> Response:
     inside = parts.netloc == request.host and parts.path.startswith("/ui/")
     where = parts.path + (f"?{parts.query}" if parts.query else "")
     return see_other(where if inside else default)
+
+
+def is_from_script() -> bool:
+    """Whether a page's script sent this, and not the browser a form by itself."""
+    return "HX-Request" in request.headers
+
+
+def nothing() -> Response:
+    """204: a form was carried out for a page's script, which sees what came of it live."""
+    return Response(status=204, headers=PAGE_HEADERS)
 
 
 def base_url() -> str:

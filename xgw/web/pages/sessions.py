@@ -7,11 +7,14 @@ from typing import TypeVar
 from flask import Blueprint, Response, request
 
 from xgw import errors
+from xgw.errors import ApiError
 from xgw.queries import events, sessions
 from xgw.queries.snapshot import snapshot
-from xgw.web import serialize
-from xgw.web.api import fields
-from xgw.web.live.session import load_whole
+from xgw.web import serialize, words
+from xgw.web.api import agent_sessions, fields
+from xgw.web.api.agents import ask
+from xgw.web.composer import Refused, composer_of_session, read_message
+from xgw.web.live.session import load_line, load_whole
 from xgw.web.pages import frame
 
 T = TypeVar("T")
@@ -34,18 +37,48 @@ def go_to_list() -> Response:
 @routes.get("/ui/sessions/<ref>")
 def show_session(ref: str) -> Response:
     """GET /ui/sessions/ID?turn=ID|active&cursor=…: a session, live"""
-    running, turn = frame.services(), request.args.get("turn", "")
+    return _answer(ref)
+
+
+@routes.post("/ui/sessions/<ref>/messages")
+def send_message(ref: str) -> Response:
+    """POST /ui/sessions/ID/messages: say it to the session's agent; then the session's page
+
+    A page's script is told 204, or what is wrong as plain text.
+    """
+    row = _found(sessions.find_session(frame.services().store, ref), ref)
+    try:
+        definition = agent_sessions.named(row["agent_name"] or "")
+        given = read_message(request.form)
+        ask(definition, {**given, "sessionId": row["id"]})
+    except ApiError as refusal:
+        if frame.is_from_script():
+            return frame.plain_text(words.sentence(refusal.message), refusal.status)
+        refused = Refused(refusal.message, request.form.get("message", ""))
+        return _answer(row["id"], refused, refusal.status)
+    if frame.is_from_script():
+        return frame.nothing()
+    return frame.see_other(f"/ui/sessions/{row['id']}")
+
+
+def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Response:
+    running, turn, csrf = frame.services(), request.args.get("turn", ""), frame.csrf_token()
     with snapshot(running.store):
         cursor = events.newest(running.store)
-        whole = load_whole(
-            running,
-            ref,
-            turn=turn,
-            cursor=request.args.get("cursor"),
-            csrf=frame.csrf_token(),
-        )
-    whole = _found(whole, ref)
-    return frame.page("sessions/show.html", cursor=cursor, whole=whole, chosen=turn)
+        whole = load_whole(running, ref, turn=turn, cursor=request.args.get("cursor"), csrf=csrf)
+        whole = _found(whole, ref)
+        session = whole.view.session
+        composer = composer_of_session(session, running.scheduler.agents, csrf, refused)
+        line = load_line(running, session["id"], csrf) if composer else None
+    return frame.page(
+        "sessions/show.html",
+        status=status,
+        cursor=cursor,
+        whole=whole,
+        chosen=turn,
+        composer=composer,
+        line=line,
+    )
 
 
 @routes.get("/ui/sessions/<ref>/tools")

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.queries import events
 from xgw.queries.snapshot import snapshot
+from xgw.web.api import turns
 from xgw.web.live.talk import load_entries
 from xgw.web.live.turns import load
 from xgw.web.pages import frame
@@ -29,6 +30,8 @@ def show_turn(turn_id: str) -> Response:
 
 @routes.post("/ui/turns/<turn_id>/cancel")
 def cancel_turn(turn_id: str) -> Response:
-    """POST /ui/turns/ID/cancel: then the page that it was sent from"""
-    frame.services().control.cancel_turn(turn_id)
+    """POST /ui/turns/ID/cancel: then the page that it was sent from; 204 for a page's script"""
+    turns.end(turn_id)
+    if frame.is_from_script():
+        return frame.nothing()
     return frame.back(f"/ui/turns/{turn_id}")
