@@ -67,6 +67,7 @@ class ApiServer:
             recorder=self.recorder,
             prices=PriceBook(),
             agents={},
+            scheduler=SimpleNamespace(agents={}),
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )
