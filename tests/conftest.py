@@ -47,9 +47,9 @@ def driver(clean_environment: None) -> Iterator[chromium.Driver]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(driver: chromium.Driver) -> Iterator[Browser]:
-    """One Chromium for all tests."""
+    """One Chromium for a module's tests: also with no page open it takes a third of a core."""
     with chromium.driven(driver) as started:
         yield started
 
