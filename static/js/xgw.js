@@ -74,7 +74,6 @@
     else if (at < known) added = [...text].slice(known - at).join("");
     if (added) append(place, added);
     place.dataset.length = Math.max(at + [...text].length, known);
-    place.closest("[data-waiting-text]")?.removeAttribute("data-waiting-text");
   }
 
   // A block for each few thousand characters, broken at a line's end, between words where no line

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 
 from xgw import errors
-from xgw.queries import events
 from xgw.web.bodies import read_body
 from xgw.web.condition import writing_troubles
 from xgw.web.headers import PAGE_HEADERS
@@ -97,11 +96,6 @@ def nothing() -> Response:
 def base_url() -> str:
     """What to paste into a client, by the name that the browser uses."""
     return f"{request.scheme}://{request.host}/v1"
-
-
-def newest_seq() -> int:
-    """The newest event; what is read afterwards is at least as new."""
-    return events.newest(services().store)
 
 
 def csrf_token() -> str:
