@@ -15,6 +15,7 @@ from gateway_fixtures import Reading, gate_and_model
 from live_pages import Element, open_page, parse, watching
 from scripted_model import chat, named, says, streams
 from servers import eventually
+from xgw.store.models import Step
 
 HOSTILE = "<script>alert(1)</script>\"'&<!--"
 STUCK = ("c1", "stuck", "{}")
@@ -60,10 +61,11 @@ def open_session(gate: AgentGate, key: str) -> str:
 
 
 def begin_stuck(gate: AgentGate, browser: Browser, path: str) -> None:
-    """Say something whose tool runs until `free` is opened."""
+    """Say something whose tool runs until `free` is opened; returns once that is in the store."""
     gate.model.will(asks(STUCK))
     assert browser.send(f"{path}/messages", {"message": "first"}).status == 200
     wait_for("stuck runs")
+    eventually(lambda: gate.gate.all(Step, Step.step_type == "tool_call", Step.status == "running"))
 
 
 # -- what they are ---------------------------------------------------------------------------------
