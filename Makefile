@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= auto
+# The tests of a file share their servers; the files are taken in the order in which they stand.
+SHARED_BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -9,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 help:
 	@echo "make serve    run xgw here (ARGS='--port 9000' for other options)"
-	@echo "make test     every check: format, lint, types, architecture, tests (ARGS='-k name' for some)"
+	@echo "make test     every check: format, lint, types, architecture, tests (ARGS='-k name' for some, WORKERS=0 for one process)"
 	@echo "make lint     the checks without the tests"
 	@echo "make format   format the code and mend what can be mended"
 	@echo "make bench    measure xgw beside direct calls"
@@ -19,7 +22,7 @@ serve: $(VENV)/.serve
 	@$(BIN)/xgw serve $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(SHARED_BY_FILE) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/python -m ruff format --check .

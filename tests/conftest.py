@@ -24,6 +24,12 @@ FOLDERS = (
 )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest comes first, so that with several workers none waits for it at the end."""
+    items.sort(key=lambda item: item.path.stem != "test_soak")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Also what child processes inherit; the user's folders are empty ones of this run."""
