@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import peewee
@@ -17,15 +17,23 @@ import peewee
 from xgw import clock
 from xgw.agents.definition import Agents, Definition
 from xgw.agents.lines import Line, Lines
-from xgw.agents.loop import Loop, Parts
-from xgw.agents.preparing import new_scope, prepare, snapshot_of, turn_facts, user_message
+from xgw.agents.loop import Loop
+from xgw.agents.parts import Parts
+from xgw.agents.preparing import (
+    new_scope,
+    prepare,
+    queued_turn,
+    snapshot_of,
+    turn_facts,
+    user_message,
+)
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_holder, list_queued
 from xgw.recording import owner
+from xgw.recording.agents import Then
 from xgw.recording.edits import Edits
-from xgw.recording.facts import Scope
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
 from xgw.store.writer import Patience, Ticket
@@ -35,6 +43,9 @@ log = logging.getLogger("xgw.agents")
 Row = Mapping[str, Any]
 IfBusy = Literal["queue", "reject", "supersede"]
 
+Submit = Callable[[Then], Ticket]
+
+BUSY = "session {} is busy: a turn of it is under way"
 MAX_WAITING = 100
 EVERY_SECONDS = 2.0
 STOP_SECONDS = 4.0
@@ -92,15 +103,78 @@ class Scheduler:
         self, line: Line, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy
     ) -> Turn:
         turn = Turn(new_scope(session), definition.name, wanted)
+        if line.active is None:
+            self._make_room(line, busy)
         is_free = line.active is None and not line.waiting and not self._is_held(line)
         if not is_free and busy == "reject":
-            message = f"session {line.session_id} is busy: a turn of it is under way"
-            raise conflict(message, code="session_busy")
+            raise conflict(BUSY.format(line.session_id), code="session_busy")
         if is_free:
             self._begin(line, turn, definition)
         else:
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
+
+    def _make_room(self, line: Line, busy: IfBusy) -> None:
+        """A turn that waits for a person, or was interrupted, gives way if that is wanted.
+
+        ApiError 409 `turn_paused` if it is not, and nothing goes on by itself.
+        """
+        held = find_holder(self._store, line.session_id)
+        if held is None or held["run_status"] not in ("waiting_tool", "paused"):
+            return
+        if busy == "supersede":
+            for earlier in list(line.waiting):
+                self._drop(line, earlier, SUPERSEDED)
+            self._wait(self._edits.end_turn(held["id"], SUPERSEDED))
+        elif held["run_status"] == "paused":
+            named = {"turn_id": held["id"], "run_id": held["run_id"]}
+            message = (
+                f"turn {held['id']} of the session was interrupted: "
+                f"resume its run {held['run_id']}, or cancel it"
+            )
+            actions = {"actions": ["resume", "cancel"], **named}
+            raise conflict(message, code="turn_paused", more=actions)
+
+    def launch(self, turn: Turn, definition: Definition, submit: Submit) -> None:
+        """Have a run of a turn go on that the store has already.
+
+        `submit` hands over the unit that says so, and has to call what it gets after the commit:
+        with True if the run is under way now. ApiError as the unit fails, 409 `session_busy`, 503.
+        """
+        line = self._lines.take(turn.scope.session_id or "")
+        try:
+            active = line.active
+            if active is not None and active.scope.turn_id == turn.scope.turn_id:
+                active.done.wait(STOP_SECONDS)  # its thread is just leaving
+            with line.lock:
+                if line.active is not None:
+                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                self._launch(line, turn, definition, submit)
+        finally:
+            self._lines.release(line)
+
+    def _launch(self, line: Line, turn: Turn, definition: Definition, submit: Submit) -> None:
+        self._calls.enter()
+        self._calls.add(turn.scope.turn_id, turn.call)
+        self._lines.hold(line)
+
+        def settle(is_under_way: bool) -> None:
+            if is_under_way:
+                self._go(line, turn, definition)
+            else:
+                self._calls.remove(turn.scope.turn_id, turn.call)
+                self._calls.leave()
+            self._lines.release(line)
+
+        ticket = submit(settle)
+        try:
+            self._wait_for_begin(ticket)
+        except BaseException:
+            settle(False)
+            raise
+        if not ticket.done:
+            message = "the store cannot be written at the moment: what was asked for waits for it"
+            raise overloaded(message, retry_after=1)
 
     def _begin(self, line: Line, turn: Turn, definition: Definition) -> None:
         self._calls.enter()
@@ -183,7 +257,9 @@ class Scheduler:
 
     def _end(self, turn: Turn, cause: Cause) -> Ticket:
         """End a turn that no loop ends, as it stands."""
-        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
+        return self._wait(self._edits.end_turn(turn.scope.turn_id, cause))
+
+    def _wait(self, ticket: Ticket) -> Ticket:
         self._parts.means.recorder.writer.wait(ticket, Patience())
         return ticket
 
@@ -201,28 +277,35 @@ class Scheduler:
         try:
             next_one: tuple[Turn, Definition] | None = (turn, definition)
             while next_one is not None:
-                self._run(*next_one)
-                next_one = self._advance(line)
+                waits = self._run(*next_one)
+                next_one = self._advance(line, waits=waits)
         finally:
             self._calls.leave()
             self._lines.release(line)
 
-    def _run(self, turn: Turn, definition: Definition) -> None:
+    def _run(self, turn: Turn, definition: Definition) -> bool:
+        """Run a turn; True if it waits for a person now, and still holds its session."""
         try:
             start = prepare(self._store, turn, definition)
-            Loop(self._parts, turn, start, lambda: self._calls.closing).run()
+            turn.waits = Loop(self._parts, turn, start, lambda: self._calls.closing).run()
+            if turn.waits and turn.reason == "superseded":
+                self._end(turn, SUPERSEDED)
+                turn.waits = False
         except Exception:  # the driver of a run: one that fails must not hold up its session
             log.exception("turn %s failed", turn.scope.turn_id)
             self._end(turn, FAILED)
         finally:
             self._calls.remove(turn.scope.turn_id, turn.call)
+        return turn.waits
 
-    def _advance(self, line: Line) -> tuple[Turn, Definition] | None:
-        """The turn under way has ended: the next that can begin does."""
+    def _advance(self, line: Line, *, waits: bool = False) -> tuple[Turn, Definition] | None:
+        """The turn under way has ended, or waits for a person: the next that can begin does."""
         with line.lock:
             if line.active is not None:
-                line.active.done.set()
-                line.active = None
+                active, line.active = line.active, None
+                active.done.set()
+            if waits:
+                return None
             while line.waiting and not self._calls.closing:
                 turn = line.waiting.popleft()
                 definition = self._start_queued(turn)
@@ -270,28 +353,19 @@ class Scheduler:
             self._nudge(line)
 
     def _adopt(self, row: Row) -> None:
-        kept = row["overrides"] or {}
-        wanted = Wanted(
-            row["user_input"] or "",
-            kept.get("mode", "chat"),
-            kept.get("model"),
-            kept.get("parameters") or {},
-        )
         line = self._lines.take(row["session_id"])
         try:
             with line.lock:
                 if not line.has(row["id"]):
-                    scope = Scope(
-                        row["project_id"],
-                        row["session_id"],
-                        row["id"],
-                        row["run_id"],
-                        row["trace_id"],
-                        row["task_id"],
-                    )
-                    line.waiting.append(Turn(scope, row["agent_name"], wanted))
+                    line.waiting.append(queued_turn(row))
         finally:
             self._lines.release(line)
+
+    def nudge(self, session_id: str) -> None:
+        """A turn of this session may have ended without its thread: whoever waits may begin."""
+        line = self._lines.find(session_id)
+        if line is not None:
+            self._nudge(line)
 
     def _nudge(self, line: Line) -> None:
         """Begin the first that waits where nothing is under way, here or in another process."""
