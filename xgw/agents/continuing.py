@@ -124,7 +124,7 @@ class Continuing:
         begins = repeating.find_beginning(
             known, messages.of_turn(self._store, turn["id"]), wanted.from_step_id
         )
-        before = {**(begins.run["overrides"] or {}), **wanted.overrides}
+        before = _overridden(begins.run["overrides"] or {}, wanted.overrides)
         definition = _with(find_agent(self._scheduler.agents, turn["agent_name"]), before)
         self._parts.router.find(before.get("model") or definition.table.model, "chat.completions")
         pending = (self._anew(definition, one, before) for one in begins.calls)
@@ -174,6 +174,12 @@ class Continuing:
 def _with(definition: Definition, overrides: Mapping[str, Any]) -> Definition:
     instructions = overrides.get("instructions")
     return definition if instructions is None else replace(definition, instructions=instructions)
+
+
+def _overridden(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What a re-run is asked for: as the run before it, but for what is wanted."""
+    parameters = {**before.get("parameters", {}), **wanted.get("parameters", {})}
+    return {**before, **wanted, **({"parameters": parameters} if parameters else {})}
 
 
 def _turn_of(scope: Scope, turn: Row, run: Row) -> Turn:
