@@ -9,30 +9,21 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import peewee
 
-from xgw import clock
 from xgw.agents.definition import Agents, Definition
+from xgw.agents.driving import SUPERSEDED, Driver, Submit
 from xgw.agents.lines import Line, Lines
-from xgw.agents.loop import Loop
 from xgw.agents.parts import Parts
-from xgw.agents.preparing import (
-    new_scope,
-    prepare,
-    queued_turn,
-    snapshot_of,
-    turn_facts,
-    user_message,
-)
+from xgw.agents.preparing import new_scope, queued_turn, turn_facts
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import ApiError, conflict, internal, overloaded
+from xgw.errors import conflict, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_holder, list_queued
 from xgw.recording import owner
-from xgw.recording.agents import Then
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
@@ -43,16 +34,10 @@ log = logging.getLogger("xgw.agents")
 Row = Mapping[str, Any]
 IfBusy = Literal["queue", "reject", "supersede"]
 
-Submit = Callable[[Then], Ticket]
-
 BUSY = "session {} is busy: a turn of it is under way"
 MAX_WAITING = 100
 EVERY_SECONDS = 2.0
 STOP_SECONDS = 4.0
-
-SUPERSEDED = Cause("superseded", "cancelled")
-NO_AGENT = Cause("gateway", "error", "internal", "its agent is not defined any more")
-FAILED = Cause("gateway", "error", "internal", "xgw itself failed")
 
 
 class Scheduler:
@@ -62,9 +47,9 @@ class Scheduler:
         self._store = store
         self._parts = parts
         self._agents = agents
-        self._calls = calls
         self._edits = Edits(parts.means.recorder.writer)
         self._lines = Lines()
+        self._driver = Driver(store, parts, agents, calls, self._lines)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="xgw-agents", daemon=True)
 
@@ -109,7 +94,7 @@ class Scheduler:
         if not is_free and busy == "reject":
             raise conflict(BUSY.format(line.session_id), code="session_busy")
         if is_free:
-            self._begin(line, turn, definition)
+            self._driver.begin(line, turn, definition)
         else:
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
@@ -125,7 +110,7 @@ class Scheduler:
         if busy == "supersede":
             for earlier in list(line.waiting):
                 self._drop(line, earlier, SUPERSEDED)
-            self._wait(self._edits.end_turn(held["id"], SUPERSEDED))
+            self._driver.wait(self._edits.end_turn(held["id"], SUPERSEDED))
         elif held["run_status"] == "paused":
             named = {"turn_id": held["id"], "run_id": held["run_id"]}
             message = (
@@ -149,55 +134,9 @@ class Scheduler:
             with line.lock:
                 if line.active is not None:
                     raise conflict(BUSY.format(line.session_id), code="session_busy")
-                self._launch(line, turn, definition, submit)
+                self._driver.launch(line, turn, definition, submit)
         finally:
             self._lines.release(line)
-
-    def _launch(self, line: Line, turn: Turn, definition: Definition, submit: Submit) -> None:
-        self._calls.enter()
-        self._calls.add(turn.scope.turn_id, turn.call)
-        self._lines.hold(line)
-
-        def settle(is_under_way: bool) -> None:
-            if is_under_way:
-                self._go(line, turn, definition)
-            else:
-                self._calls.remove(turn.scope.turn_id, turn.call)
-                self._calls.leave()
-            self._lines.release(line)
-
-        ticket = submit(settle)
-        try:
-            self._wait_for_begin(ticket)
-        except BaseException:
-            settle(False)
-            raise
-        if not ticket.done:
-            message = "the store cannot be written at the moment: what was asked for waits for it"
-            raise overloaded(message, retry_after=1)
-
-    def _begin(self, line: Line, turn: Turn, definition: Definition) -> None:
-        self._calls.enter()
-        self._calls.add(turn.scope.turn_id, turn.call)  # whoever hears of it may cancel it
-        try:
-            facts, bodies = turn_facts(self._parts.means, turn, definition)
-            message = user_message(self._parts.means, turn.wanted.message)
-            ticket = self._parts.record.begin(facts, message, bodies)
-            self._wait_for_begin(ticket)
-        except BaseException:
-            self._calls.remove(turn.scope.turn_id, turn.call)
-            self._calls.leave()
-            raise
-        self._go(line, turn, definition)
-
-    def _wait_for_begin(self, ticket: Ticket) -> None:
-        """Without its start in the store a turn still runs, but not beside another one."""
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if isinstance(ticket.error, sqlite3.IntegrityError):
-            message = "another turn of the session has just begun, or the session is gone"
-            raise conflict(message, code="session_busy")
-        if ticket.error is not None:
-            raise ticket.error if isinstance(ticket.error, ApiError) else internal()
 
     def _queue(self, line: Line, turn: Turn, *, supersedes: bool) -> None:
         if supersedes:
@@ -251,85 +190,9 @@ class Scheduler:
 
     def _drop(self, line: Line, turn: Turn, cause: Cause) -> Ticket:
         line.waiting.remove(turn)
-        ticket = self._end(turn, cause)
+        ticket = self._driver.end(turn, cause)
         turn.done.set()
         return ticket
-
-    def _end(self, turn: Turn, cause: Cause) -> Ticket:
-        """End a turn that no loop ends, as it stands."""
-        return self._wait(self._edits.end_turn(turn.scope.turn_id, cause))
-
-    def _wait(self, ticket: Ticket) -> Ticket:
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        return ticket
-
-    # -- running -------------------------------------------------------------------------------
-
-    def _go(self, line: Line, turn: Turn, definition: Definition) -> None:
-        """Run a turn that has begun, in a thread, and then those that wait."""
-        line.active = turn
-        self._lines.hold(line)
-        threading.Thread(
-            target=self._drive, args=(line, turn, definition), name="xgw-agent", daemon=True
-        ).start()
-
-    def _drive(self, line: Line, turn: Turn, definition: Definition) -> None:
-        try:
-            next_one: tuple[Turn, Definition] | None = (turn, definition)
-            while next_one is not None:
-                waits = self._run(*next_one)
-                next_one = self._advance(line, waits=waits)
-        finally:
-            self._calls.leave()
-            self._lines.release(line)
-
-    def _run(self, turn: Turn, definition: Definition) -> bool:
-        """Run a turn; True if it waits for a person now, and still holds its session."""
-        try:
-            start = prepare(self._store, turn, definition)
-            turn.waits = Loop(self._parts, turn, start, lambda: self._calls.closing).run()
-            if turn.waits and turn.reason == "superseded":
-                self._end(turn, SUPERSEDED)
-                turn.waits = False
-        except Exception:  # the driver of a run: one that fails must not hold up its session
-            log.exception("turn %s failed", turn.scope.turn_id)
-            self._end(turn, FAILED)
-        finally:
-            self._calls.remove(turn.scope.turn_id, turn.call)
-        return turn.waits
-
-    def _advance(self, line: Line, *, waits: bool = False) -> tuple[Turn, Definition] | None:
-        """The turn under way has ended, or waits for a person: the next that can begin does."""
-        with line.lock:
-            if line.active is not None:
-                active, line.active = line.active, None
-                active.done.set()
-            if waits:
-                return None
-            while line.waiting and not self._calls.closing:
-                turn = line.waiting.popleft()
-                definition = self._start_queued(turn)
-                if definition is not None:
-                    line.active = turn
-                    return turn, definition
-                turn.done.set()
-        return None
-
-    def _start_queued(self, turn: Turn) -> Definition | None:
-        """Begin a turn that waited; None if it is over, or its agent is gone."""
-        definition = self._agents.get(turn.agent_name)
-        if definition is None:
-            self._end(turn, NO_AGENT)
-            return None
-        message = user_message(self._parts.means, turn.wanted.message)
-        snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
-        self._calls.add(turn.scope.turn_id, turn.call)
-        ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if ticket.error is None:
-            return definition
-        self._calls.remove(turn.scope.turn_id, turn.call)
-        return None
 
     # -- what others left ----------------------------------------------------------------------
 
@@ -372,20 +235,7 @@ class Scheduler:
         with line.lock:
             if line.active is not None or not line.waiting or self._is_held(line):
                 return
-            if self._calls.closing or not self._has_place():
-                return
-            begun = self._advance(line)
-            if begun is None:
-                self._calls.leave()
-            else:
-                self._go(line, *begun)
-
-    def _has_place(self) -> bool:
-        try:
-            self._calls.enter()
-        except ApiError:  # it waits a little longer
-            return False
-        return True
+            self._driver.advance(line)
 
     # -- small things --------------------------------------------------------------------------
 
