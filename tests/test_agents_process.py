@@ -77,10 +77,13 @@ def test_killed_in_a_tool_the_record_is_truthful_and_the_session_goes_on(
         gate.server.send_all(signal.SIGKILL)
         gate.server.wait()
     with running(installation, model) as gate:
-        assert gate.post({"message": "third", "sessionId": "k"}, path).status == 200
+        third = {"message": "third", "sessionId": "k"}
+        assert gate.post(third, path).error["code"] == "turn_paused"
+        gate.post({}, f"/turns/{gate.turns('k')[0]['id']}/cancel")
+        assert gate.post(third, path).status == 200
         ends = [(t["user_input"], t["status"], t["ended_by"]) for t in gate.turns("k")]
         assert ends == [
-            ("first", "error", "crash"),
+            ("first", "cancelled", "user_cancel"),
             ("second", "success", "finished"),
             ("third", "success", "finished"),
         ]
@@ -91,7 +94,7 @@ def test_killed_in_a_tool_the_record_is_truthful_and_the_session_goes_on(
     assert call == requested(("c1", "wait_long", "{}"))
     assert (lost["tool_call_id"], lost["content"]) == (
         "c1",
-        "Error: no result: the call was interrupted",
+        "Error: no result: it was cancelled",
     )
     assert (tmp_path / "ran").read_text() == "x"
 

@@ -383,14 +383,22 @@ def crashed(gate: AgentGate, key: str, *, queued: bool) -> Row:
     return {"turnId": turn_id}
 
 
-def test_a_run_whose_process_is_gone_is_ended_and_the_session_goes_on(gate: AgentGate) -> None:
+def test_a_run_whose_process_is_gone_holds_the_session_until_it_gives_way(
+    gate: AgentGate,
+) -> None:
     left = crashed(gate, "crash", queued=False)
     for ticket in gate.gate.services.recovery.reconcile():
         assert ticket.wait(10)
-    turn = gate.turn(left)
-    assert (turn["status"], turn["ended_by"], turn["exclusive_key"]) == ("error", "crash", None)
+    turn, run = gate.turn(left), gate.gate.run(gate.turn(left))
+    assert (turn["status"], run["status"]) == ("running", "paused")
+    for busy in ("queue", "reject"):
+        reply = gate.chat("next", "crash", ifBusy=busy)
+        assert (reply.status, reply.error["code"]) == (409, "turn_paused")
+        assert reply.error["actions"] == ["resume", "cancel"]
+        assert (reply.error["turn_id"], reply.error["run_id"]) == (turn["id"], run["id"])
     gate.model.will(says("on"))
-    assert gate.say("next", "crash")["message"]["content"] == "on"
+    assert gate.say("next", "crash", ifBusy="supersede")["message"]["content"] == "on"
+    assert (gate.turn(left)["status"], gate.turn(left)["ended_by"]) == ("cancelled", "superseded")
 
 
 @pytest.mark.parametrize("queued", [False, True])

@@ -598,8 +598,8 @@ class TestMistakes:
                 '2: [tools.t] python must be of the form path.py:function, not "orders"',
             ),
             (
-                '[tools.t]\nbuiltin = "http_get"\napproval = "always"',
-                '3: [tools.t] approval must be "never", not "always"',
+                '[tools.t]\nbuiltin = "http_get"\napproval = "maybe"',
+                '3: [tools.t] approval must be "never" or "always", not "maybe"',
             ),
             (
                 "[trace]\ncontent = true",

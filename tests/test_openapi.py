@@ -206,6 +206,12 @@ def ask_agent(described: Described) -> None:
     later = described.ask("post", "/agents/demo/chat", {**question, "wait": 0})
     assert later.status == 202
     described.ask("post", f"/turns/{later.json['turnId']}/cancel")
+    decided = {"tool_call_id": "c", "decision": "deny", "reason": "no"}
+    run = f"/runs/{later.json['runId']}"
+    assert described.ask("post", f"{run}/approvals", decided).status == 409
+    assert described.ask("post", f"{run}/resume").status == 409
+    again = described.ask("post", f"/turns/{answer.json['turnId']}/runs", {"reuse": "results"})
+    assert (again.status, again.json["kind"]) == (201, "rerun")
     assert described.ask("get", f"/sessions/{later.json['sessionId']}").json["tools"]
     for read, status in (("/agents", 200), ("/agents/demo", 200), ("/agents/no", 404)):
         assert described.ask("get", read).status == status

@@ -260,14 +260,16 @@ def test_what_has_ended_is_left_alone(scene: Recorded, dead: str) -> None:
     assert [scene.rows(table) for table in ("turns", "runs", "steps", "events")] == before
 
 
-def test_an_agent_s_run_ends_likewise_and_its_session_is_free(scene: Recorded, dead: str) -> None:
+def test_an_agent_s_run_is_paused_and_holds_its_session(scene: Recorded, dead: str) -> None:
     request = scene.turn(owner=dead)
     taken = "exclusive_key = session_id"
     write(scene, f"UPDATE turns SET endpoint = NULL, agent_name = 'a', {taken}")
     assert reconcile(scene) == 1
     assert scene.row("steps", request.step)["error_type"] == "interrupted"
     turn = scene.row("turns", request.scope.turn_id)
-    assert (turn["ended_by"], turn["exclusive_key"]) == ("crash", None)
+    assert (turn["status"], turn["exclusive_key"]) == ("running", turn["session_id"])
+    run = scene.row("runs", request.scope.run_id)
+    assert (run["status"], run["ended_at"]) == ("paused", None)
 
 
 def test_a_tool_that_ran_here_was_interrupted(scene: Recorded, dead: str) -> None:

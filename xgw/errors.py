@@ -62,6 +62,7 @@ class ApiError(XgwError):
         code: str | None = None,
         param: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        more: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -70,10 +71,12 @@ class ApiError(XgwError):
         self.code = code
         self.param = param
         self.headers = headers
+        self.more = more or {}
 
     def body(self) -> dict[str, Any]:
-        """The JSON body of the answer."""
-        return error_body(self.message, self.type, self.param, self.code)
+        """The JSON body of the answer; `more` stands in it beside the usual fields."""
+        body = error_body(self.message, self.type, self.param, self.code)
+        return {"error": {**body["error"], **self.more}} if self.more else body
 
 
 def error_body(
@@ -105,9 +108,9 @@ def not_found(message: str, *, code: str = "not_found", param: str | None = None
     return _refusal(404, message, code, param)
 
 
-def conflict(message: str, *, code: str) -> ApiError:
-    """409: the state does not allow this move."""
-    return _refusal(409, message, code)
+def conflict(message: str, *, code: str, more: dict[str, Any] | None = None) -> ApiError:
+    """409: the state does not allow this move; `more` tells what it does allow."""
+    return ApiError(409, "invalid_request_error", message, code=code, more=more)
 
 
 def too_large(message: str) -> ApiError:

@@ -55,8 +55,10 @@ TYPES: dict[str, str] = {
         "`target`"
     ),
     "tool.requested": "`calls`: `tool_call_id`, `name`, `arguments`, `arguments_json_valid`",
-    "tool.approval_requested": "`tool_call_id`, `name`, `arguments`",
-    "tool.approval_decided": "`tool_call_id`, `name`, `decision`, `by`, `arguments`",
+    "tool.approval_requested": "`tool_call_id`, `name`, `arguments`, `reason`",
+    "tool.approval_decided": (
+        "`tool_call_id`, `name`, `decision`, `by`, `arguments`, `reason`, `result`"
+    ),
     "tool.results_sent": "`tool_call_ids`, `context_tokens`, `context_window`",
     "message.added": "`message_id`, `kind`, `role`, `token_count`, `tool_call_id`, `text`",
     "context.compacted": (

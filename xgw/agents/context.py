@@ -6,7 +6,8 @@ ended in between) one that says so stands for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from xgw.agents.definition import Definition
@@ -19,9 +20,13 @@ LOST = "Error: no result: the call was interrupted"
 
 def build_history(definition: Definition, rows: Iterable[Row]) -> list[Element]:
     """The elements before a turn's own message, of the rows of the session's messages in order."""
+    system = {"role": "system", "content": definition.instructions}
+    return [*([system] if definition.instructions else []), *elements_of(rows)]
+
+
+def elements_of(rows: Iterable[Row], still_open: Collection[str] = ()) -> list[Element]:
+    """Messages as they are sent; calls that are `still_open` at the end may be without a result."""
     elements: list[Element] = []
-    if definition.instructions:
-        elements.append({"role": "system", "content": definition.instructions})
     open_calls: list[str] = []
     for row in rows:
         if row["role"] == "tool":
@@ -34,8 +39,14 @@ def build_history(definition: Definition, rows: Iterable[Row]) -> list[Element]:
         open_calls = [call["id"] for call in element.get("tool_calls", ())]
         if element.get("content") or open_calls:
             elements.append(element)
-    elements += (result(call_id, LOST) for call_id in open_calls)
+    elements += (result(call_id, LOST) for call_id in open_calls if call_id not in still_open)
     return elements
+
+
+def last_results(elements: Sequence[Element]) -> list[str]:
+    """The ids of the calls whose results stand last: they go to the model with the next call."""
+    tail = itertools.takewhile(lambda element: element["role"] == "tool", reversed(elements))
+    return [element["tool_call_id"] for element in tail][::-1]
 
 
 def user(text: str) -> Element:

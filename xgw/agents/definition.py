@@ -11,7 +11,7 @@ from typing import Any
 from xgw.agents import builtin
 from xgw.agents.fetching import Fetching
 from xgw.agents.functions import BadTool, Function, load_function, read_function
-from xgw.config import Agent, Config, Mode
+from xgw.config import Agent, Approval, Config, Mode
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
 
@@ -25,6 +25,10 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 }
 
 
+_PURE = frozenset(_PLAIN)
+"""They change nothing anywhere: running one again does no harm."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that a model may be offered; times are in seconds."""
@@ -34,6 +38,7 @@ class Tool:
     timeout_seconds: float
     max_output_bytes: int
     retry_safe: bool
+    approval: Approval = "never"
 
     def offer(self) -> dict[str, Any]:
         """As the chat API offers it."""
@@ -113,7 +118,14 @@ def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool
             continue
         yield (
             name,
-            Tool(name, function, table.timeout_seconds, table.max_output_bytes, table.retry_safe),
+            Tool(
+                name,
+                function,
+                table.timeout_seconds,
+                table.max_output_bytes,
+                table.retry_safe or table.builtin in _PURE,
+                table.approval,
+            ),
         )
 
 

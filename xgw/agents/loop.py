@@ -1,36 +1,32 @@
 """The loop of one turn: ask the model, run its tools, send the results, until an answer or a limit.
 
-There is one path for every mode and interface. Whatever happens ends in one place, `_close`, with
-every call answered, so that the session can go on.
+There is one path for every mode and interface, and for runs that go on from a checkpoint. Whatever
+happens ends in one place, `_close`, with every call answered, so that the session can go on.
 """
 
 from __future__ import annotations
 
+import datetime
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from xgw import __version__, clock
 from xgw.agents import context
-from xgw.agents.definition import Definition
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
 from xgw.agents.heard import received_of, with_ids
-from xgw.agents.limits import Bounds, Used
-from xgw.agents.pool import Pool
+from xgw.agents.parts import Parts, Start
 from xgw.agents.rounds import ToolSteps
+from xgw.agents.spent import Spent
 from xgw.agents.turns import Turn
 from xgw.errors import ApiError
-from xgw.exchange.attempts import UsageRefusals
 from xgw.exchange.exchange import Exchange, GaveUp, Opened
-from xgw.exchange.means import Means
 from xgw.exchange.order import Order
-from xgw.exchange.routing import Router
 from xgw.providers.transport import Cancelled
-from xgw.recording.agents import AgentRecord
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, LimitFacts, MessageFacts, Retry, TurnEnd
 from xgw.recording.recorder import Ending
@@ -40,31 +36,6 @@ from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
 log = logging.getLogger("xgw.agents")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What every turn works with."""
-
-    means: Means
-    router: Router
-    refusals: UsageRefusals
-    record: AgentRecord
-    pool: Pool
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a turn begins: the history before it, and what its session has used and may use.
-
-    `sent_before` are the hashes of the elements that the session's previous call sent.
-    """
-
-    definition: Definition
-    history: list[context.Element]
-    sent_before: tuple[bytes, ...] | None
-    used: Used
-    bounds: Bounds
 
 
 class Loop:
@@ -77,20 +48,33 @@ class Loop:
         self._turn = turn
         self._start = start
         self._is_closing = is_closing
-        self._began = clock.monotonic()
+        self._spent = Spent(start.checkpoint)
         self._model = turn.wanted.model or start.definition.table.model
         self._sent_before = start.sent_before
         self._exchange: Exchange | None = None
         self._in_call = False
-        self._tools = ToolSteps(parts.means, parts.record, parts.pool, turn, start.definition)
-        self._text: str | None = None
+        self._tools = ToolSteps(
+            parts.means,
+            parts.record,
+            parts.pool,
+            turn,
+            start.definition,
+            self._spent,
+            start.earlier,
+        )
+        self._text = start.text
         self._final_model: str | None = None
         self._ticket: Ticket | None = None
+        self._waits = False
 
-    def run(self) -> None:
-        """Everything up to the recorded end of the turn; raises nothing."""
+    def run(self) -> bool:
+        """Everything up to the recorded end of the turn; True if it waits for a person instead.
+
+        Raises nothing.
+        """
         seconds = self._start.bounds.seconds
-        timer = threading.Timer(seconds or 0, self._turn.stop, ("limit",))
+        left = 0.0 if seconds is None else seconds - self._spent.elapsed_ms / 1000
+        timer = threading.Timer(max(0.0, left), self._turn.stop, ("limit",))
         timer.daemon = True
         if seconds is not None:
             timer.start()
@@ -109,17 +93,17 @@ class Loop:
             timer.cancel()
         if self._ticket is not None:
             self._parts.means.recorder.writer.wait(self._ticket, Patience())
+        return self._waits
 
     def _go(self) -> None:
-        elements = [*self._start.history, context.user(self._turn.wanted.message)]
-        answered: Sequence[str] = ()
+        elements = [*self._start.history, *self._start.said]
+        if self._tools.take_up(self._start.checkpoint):
+            elements += self._tools.run()
         self._check_limits()
-        while (said := self._ask(elements, answered)) is not None:
+        while (said := self._ask(elements)) is not None:
             elements.append(said)
             self._check_limits()
-            results = self._tools.run()
-            elements += results
-            answered = [one["tool_call_id"] for one in results]
+            elements += self._tools.run()
 
     def _check_limits(self) -> None:
         reached = self._start.used.reached(self._start.bounds)
@@ -128,14 +112,13 @@ class Loop:
 
     # -- one answer ----------------------------------------------------------------------------
 
-    def _ask(
-        self, elements: list[context.Element], answered: Sequence[str]
-    ) -> context.Element | None:
-        """What the model says if it asks for tools; None once the turn has ended."""
+    def _ask(self, elements: list[context.Element]) -> context.Element | None:
+        """What the model says if it asks for tools; None once the turn has ended, or waits."""
         self._exchange = exchange = self._new_exchange(elements)
         scope, start = self._turn.scope, self._parts.record.call
         self._start.used.iterations += 1
         self._in_call = True
+        answered = context.last_results(elements)
         self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
         try:
             opened = exchange.open(scope, self._turn.call, self._keep)
@@ -207,12 +190,21 @@ class Loop:
             finish = Finish("finished")
             self._finish(finish, end, said, bodies, finish_reason=answer.finish_reason)
             return None
-        scope = self._turn.scope
-        ending = Ending(scope, self._exchange.facts, end, messages=said)
+        self._tools.ask(self._exchange.facts.step_id, calls)
+        # A limit ends the turn whatever a person would decide.
+        self._waits = self._tools.undecided and self._start.used.reached(self._start.bounds) is None
+        ending = Ending(
+            self._turn.scope,
+            self._exchange.facts,
+            end,
+            messages=said,
+            waits=self._waits,
+            turn=self._end_of(Finish("finished"), end.ended_at) if self._waits else None,
+            checkpoint=self._tools.checkpoint(),
+        )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
-        self._tools.ask(self._exchange.facts.step_id, calls)
-        return context.assistant(received)
+        return None if self._waits else context.assistant(received)
 
     def _message(
         self, answer: Answer | None, end: AttemptEnd, bodies: list[Stored], *, partial: bool
@@ -242,7 +234,7 @@ class Loop:
         """Why the turn was stopped."""
         reason = self._turn.reason
         if reason == "limit":
-            return out_of_time(clock.monotonic() - self._began, self._start.bounds.seconds or 0)
+            return out_of_time(self._spent.elapsed_ms / 1000, self._start.bounds.seconds or 0)
         if reason is None and self._is_closing():
             return SHUTDOWN
         return Finish(reason or "user_cancel")
@@ -279,8 +271,7 @@ class Loop:
         finish_reason: str | None = None,
     ) -> None:
         self._tools.start_rest()
-        at = clock.now()
-        exchange = self._exchange
+        at, exchange = clock.now(), self._exchange
         dropped, results = self._tools.close(finish.message or "it was cancelled", at)
         ending = Ending(
             scope=self._turn.scope,
@@ -291,21 +282,24 @@ class Loop:
             dropped_tools=dropped,
             results=results,
             limit=finish.limit,
-            turn=TurnEnd(
-                ended_by=finish.ended_by,
-                ended_at=at,
-                busy_ms=self._busy_ms(),
-                error_type=finish.error_type,
-                error_message=finish.message,
-                finish_reason=finish_reason,
-                final_output=self._text,
-                final_provider_name=exchange.target.provider.name if exchange else None,
-                final_model=self._final_model,
-            ),
+            turn=self._end_of(finish, at, finish_reason),
         )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
 
-    def _busy_ms(self) -> int:
-        worked = clock.monotonic() - self._began - self._tools.seconds
-        return max(0, round(worked * 1000))
+    def _end_of(
+        self, finish: Finish, at: datetime.datetime, finish_reason: str | None = None
+    ) -> TurnEnd:
+        exchange = self._exchange
+        return TurnEnd(
+            ended_by=finish.ended_by,
+            ended_at=at,
+            busy_ms=self._spent.busy_ms,
+            error_type=finish.error_type,
+            error_message=finish.message,
+            finish_reason=finish_reason,
+            final_output=self._text,
+            final_provider_name=exchange.target.provider.name if exchange else None,
+            final_model=self._final_model,
+            keep_final=exchange is None,  # what the run that it goes on from had said stands
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,10 +12,12 @@ from xgw import clock, ids
 from xgw.agents.context import build_history, user
 from xgw.agents.definition import Definition
 from xgw.agents.limits import Used, bounds_of
-from xgw.agents.loop import Start
+from xgw.agents.lineage import shown_of
+from xgw.agents.parts import Start
+from xgw.agents.taking_up import SoFar, take_up
 from xgw.agents.turns import Turn, Wanted
 from xgw.exchange.means import Means
-from xgw.queries import messages, sessions, steps
+from xgw.queries import messages, runs, sessions, steps
 from xgw.recording.facts import MessageFacts, Scope, TurnFacts
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -22,14 +25,37 @@ from xgw.store.payloads import Stored
 
 
 def prepare(store: Store, turn: Turn, definition: Definition) -> Start:
-    """Where a turn begins, read from the store."""
+    """Where a turn or a later run of it begins, read from the store."""
     session_id = turn.scope.session_id or ""
     session = sessions.find_session(store, session_id, turn.scope.project_id) or {}
     said = messages.of_agent_turns(store, session_id, turn.scope.turn_id)
-    used = Used(session.get("total_tokens") or 0, session.get("cost_usd") or 0.0)
-    bounds = bounds_of(definition, turn.wanted.mode, session.get("budget") or {})
-    history = build_history(definition, said)
-    return Start(definition, history, _sent_before(store, session_id), used, bounds)
+    shown = shown_of(said, runs.of_turns_with_several(store, session_id))
+    so_far = _so_far(store, turn)
+    used = Used(
+        (session.get("total_tokens") or 0) - so_far.tokens,
+        (session.get("cost_usd") or 0.0) - so_far.cost,
+        so_far.iterations,
+        so_far.tokens,
+        so_far.cost,
+    )
+    return Start(
+        definition=definition,
+        history=build_history(definition, shown),
+        said=so_far.said,
+        sent_before=_sent_before(store, session_id),
+        used=used,
+        bounds=bounds_of(definition, turn.wanted.mode, session.get("budget") or {}),
+        checkpoint=so_far.checkpoint,
+        text=so_far.text,
+        earlier=so_far.earlier,
+    )
+
+
+def _so_far(store: Store, turn: Turn) -> SoFar:
+    """A turn that begins may not be in the store yet; a run that goes on is."""
+    if turn.goes_on:
+        return take_up(store, turn.scope.turn_id, turn.scope.run_id)
+    return SoFar([user(turn.wanted.message)])
 
 
 def _sent_before(store: Store, session_id: str) -> tuple[bytes, ...] | None:
@@ -64,6 +90,28 @@ def new_scope(session: Mapping[str, Any]) -> Scope:
         trace_id=ids.trace_id_of(turn_id),
         task_id=session["task_id"],
     )
+
+
+def wanted_of(message: str | None, overrides: Mapping[str, Any] | None) -> Wanted:
+    """What was asked for, of what a turn and its run keep of it."""
+    kept = overrides or {}
+    mode, parameters = kept.get("mode", "chat"), kept.get("parameters") or {}
+    return Wanted(message or "", mode, kept.get("model"), parameters)
+
+
+def queued_turn(row: Mapping[str, Any]) -> Turn:
+    """A turn that waits in the store, of its row with `run_id` and `overrides`."""
+    columns = ("project_id", "session_id", "id", "run_id", "trace_id", "task_id")
+    scope = Scope(*(row[name] for name in columns))
+    return Turn(scope, row["agent_name"], wanted_of(row["user_input"], row["overrides"]))
+
+
+def as_it_was(definition: Definition, snapshot: Mapping[str, Any]) -> Definition:
+    """An agent with the model, parameters, instructions and limits that a turn began with."""
+    kept = {"model": snapshot["model"], "parameters": snapshot["parameters"]}
+    limits = definition.table.limits.model_copy(update=snapshot["limits"])
+    table = definition.table.model_copy(update={**kept, "limits": limits})
+    return replace(definition, table=table, instructions=snapshot["instructions"])
 
 
 def turn_facts(
@@ -105,6 +153,7 @@ def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
                 "timeout_seconds": tool.timeout_seconds,
                 "max_output_bytes": tool.max_output_bytes,
                 "retry_safe": tool.retry_safe,
+                "approval": tool.approval,
             }
             for tool in definition.tools
         ],

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.definition import Definition
 from xgw.agents.pool import Pool
+from xgw.agents.settled import Recorded, Results, as_decided, notes_of, outcome_of
+from xgw.agents.spent import Spent
 from xgw.agents.tools import Outcome, Round
 from xgw.agents.turns import Turn
 from xgw.exchange.means import Means
 from xgw.recording.agents import AgentRecord
+from xgw.recording.checkpoints import Checkpoint, PendingCall
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
 from xgw.recording.recorder import Said
-from xgw.store.payloads import Stored
+from xgw.store.writer import Patience
 from xgw.values import ToolCall
 
 
@@ -25,47 +28,121 @@ class _Asked:
     """The calls of one answer: which have ended, and how many results have been told."""
 
     asked_by: str
-    calls: tuple[ToolCall, ...]
+    pending: list[PendingCall]
     step_ids: list[str]
     began: float
+    reused: dict[int, Recorded]
     started: bool = False
     results: dict[int, str] = field(default_factory=dict)
     told: int = 0
 
 
 class ToolSteps:
-    """Runs the calls of a turn, round by round; `seconds` is what they took together."""
+    """Runs the calls of a turn, round by round; `spent` is told of the time that takes."""
 
     def __init__(
-        self, means: Means, record: AgentRecord, pool: Pool, turn: Turn, definition: Definition
+        self,
+        means: Means,
+        record: AgentRecord,
+        pool: Pool,
+        turn: Turn,
+        definition: Definition,
+        spent: Spent,
+        earlier: Results,
     ) -> None:
         self._means = means
         self._record = record
         self._pool = pool
         self._turn = turn
         self._definition = definition
+        self._spent = spent
+        self._earlier = earlier
         self._asked: _Asked | None = None
-        self.seconds = 0.0
 
     def ask(self, asked_by: str, calls: tuple[ToolCall, ...]) -> None:
         """The step `asked_by` asked for these; from here on each of them gets a result."""
-        step_ids = [ids.mint("step") for _ in calls]
-        self._asked = _Asked(asked_by, calls, step_ids, clock.monotonic())
+        self._take(asked_by, [PendingCall(call) for call in calls])
+        asked = self._asked
+        assert asked is not None
+        together = self._round(range(len(calls)))
+        for number, one in enumerate(asked.pending):
+            tool = None if number in asked.reused else together.find_tool(number)
+            if tool is not None and tool.approval == "always":
+                asked.pending[number] = replace(one, state="awaits_approval")
+
+    def take_up(self, checkpoint: Checkpoint) -> bool:
+        """Go on with the calls of a checkpoint; False if it has none."""
+        if checkpoint.step_id is None or not checkpoint.pending:
+            return False
+        self._take(checkpoint.step_id, list(checkpoint.pending))
+        return True
+
+    def _take(self, asked_by: str, pending: list[PendingCall]) -> None:
+        reused = {n: found for n, one in enumerate(pending) if (found := self._find_earlier(one))}
+        self._asked = _Asked(
+            asked_by,
+            pending,
+            [one.step_id or ids.mint("step") for one in pending],
+            clock.monotonic(),
+            reused,
+            results={n: one.result or "" for n, one in enumerate(pending) if one.state == "ended"},
+        )
+
+    def _find_earlier(self, one: PendingCall) -> Recorded | None:
+        if one.state != "open" or one.decision is not None:
+            return None
+        return self._earlier.take(one.call, self._means.masker.text(one.call.arguments))
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a person has to decide before the calls are run."""
+        return self._asked is not None and any(
+            one.state == "awaits_approval" for one in self._asked.pending
+        )
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the run stands: which calls have no result yet, or one that was not told yet."""
+        asked, spent = self._asked, self._spent
+        if asked is None:
+            return Checkpoint(elapsed_ms=spent.elapsed_ms, busy_ms=spent.busy_ms)
+        left = tuple(self._shown(asked, n) for n in range(asked.told, len(asked.pending)))
+        return Checkpoint(asked.asked_by, left, spent.elapsed_ms, spent.busy_ms)
+
+    def _shown(self, asked: _Asked, number: int) -> PendingCall:
+        one = asked.pending[number]
+        call = replace(one.call, arguments=self._means.masker.text(one.call.arguments))
+        if number not in asked.results:
+            return replace(one, call=call)
+        text, step_id = asked.results[number], asked.step_ids[number]
+        return replace(one, call=call, state="ended", step_id=step_id, result=text)
 
     def run(self) -> list[context.Element]:
         """The results for the model, in the order of the calls. Raises Cancelled."""
         asked = self._asked
         assert asked is not None
         self._start(asked)
-        together = Round(self._definition, self._pool, asked.calls)
-        try:
-            for outcome in together.outcomes(self._turn.call):
+        with self._spent.in_tools():
+            for outcome in self._settled(asked):
                 self._end(asked, outcome)
-        finally:
-            self.seconds += clock.monotonic() - asked.began
+            open_ones = [n for n in range(len(asked.pending)) if n not in asked.results]
+            for outcome in self._round(open_ones).outcomes(self._turn.call):
+                self._end(asked, outcome)
         self._asked = None
-        pairs = enumerate(asked.calls)
-        return [context.result(call.tool_call_id or "", asked.results[n]) for n, call in pairs]
+        pairs = enumerate(asked.pending)
+        return [context.result(one.id, asked.results[number]) for number, one in pairs]
+
+    def _round(self, numbers: Sequence[int]) -> Round:
+        assert self._asked is not None
+        calls = {number: as_decided(self._asked.pending[number]) for number in numbers}
+        return Round(self._definition, self._pool, calls)
+
+    def _settled(self, asked: _Asked) -> list[Outcome]:
+        """The outcomes of calls that are not run."""
+        found = {n: Outcome(n, one.text, None, 0) for n, one in asked.reused.items()}
+        for number, one in enumerate(asked.pending):
+            if (outcome := outcome_of(number, one.decision)) is not None:
+                found[number] = outcome
+        return [found[number] for number in sorted(found) if number not in asked.results]
 
     def start_rest(self) -> None:
         """Calls that will not be run are begun in the record, so that they can end there."""
@@ -80,34 +157,40 @@ class ToolSteps:
         if asked is None:
             return (), ()
         text = f"Error: no result: {reason}"
-        opened = [n for n in range(len(asked.calls)) if n not in asked.results]
+        opened = [n for n in range(len(asked.pending)) if n not in asked.results]
         ends = [self._dropped(asked, n, reason, at) for n in opened]
         asked.results.update(dict.fromkeys(opened, text))
         return tuple(ends), tuple(self._tell(asked))
 
     def _start(self, asked: _Asked) -> None:
-        starts = [
-            ToolStart(step_id, call.tool_call_id or "", call.name, call.arguments, "server")
-            for step_id, call in zip(asked.step_ids, asked.calls, strict=True)
-        ]
-        masked = [self._masked(start) for start in starts]
-        asked.began = clock.monotonic()
-        asked.started = True
-        self._record.start_tools(self._turn.scope, asked.asked_by, masked, clock.now())
+        """Nothing runs before it is recorded that it does: after a crash that has to be known."""
+        numbers = [n for n in range(len(asked.pending)) if n not in asked.results]
+        starts = [self._begun(asked, number) for number in numbers]
+        asked.began, asked.started = clock.monotonic(), True
+        scope, recorder = self._turn.scope, self._means.recorder
+        ticket = self._record.start_tools(scope, asked.asked_by, starts, clock.now())
+        recorder.writer.wait(ticket, Patience())
 
-    def _masked(self, start: ToolStart) -> ToolStart:
-        arguments = self._means.masker.text(start.arguments)
-        return ToolStart(start.step_id, start.tool_call_id, start.name, arguments, start.side)
+    def _begun(self, asked: _Asked, number: int) -> ToolStart:
+        one = asked.pending[number]
+        return ToolStart(
+            asked.step_ids[number],
+            one.id,
+            one.call.name,
+            self._means.masker.text(as_decided(one).arguments),
+            "server",
+            notes_of(one.decision, asked.reused.get(number)),
+        )
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:
-        number, call = outcome.position, asked.calls[outcome.position]
+        number, one = outcome.position, asked.pending[outcome.position]
         text = self._means.masker.text(outcome.text)
         error = None if outcome.error is None else self._means.masker.text(outcome.error)
         stored = self._means.recorder.shelf.text(text)
         asked.results[number] = text
         end = ToolEnd(
             step_id=asked.step_ids[number],
-            tool_call_id=call.tool_call_id or "",
+            tool_call_id=one.id,
             status="success" if error is None else "error",
             output=text,
             output_payload=stored.hash,
@@ -116,13 +199,13 @@ class ToolSteps:
             error_type=None if error is None else "tool_error",
             error_message=error,
         )
-        bodies: Sequence[Stored] = [stored]
-        self._record.end_tool(self._turn.scope, end, self._tell(asked), bodies)
+        said, bodies = self._tell(asked), [stored]
+        self._record.end_tool(self._turn.scope, end, said, self.checkpoint(), bodies)
 
     def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
             step_id=asked.step_ids[number],
-            tool_call_id=asked.calls[number].tool_call_id or "",
+            tool_call_id=asked.pending[number].id,
             status="cancelled",
             output=None,
             output_payload=None,
@@ -136,8 +219,8 @@ class ToolSteps:
         """The results that have not been told and whose turn it is."""
         said = []
         while asked.told in asked.results:
-            call, text = asked.calls[asked.told], asked.results[asked.told]
-            said.append(Said(asked.step_ids[asked.told], self._message(call, text)))
+            one, text = asked.pending[asked.told], asked.results[asked.told]
+            said.append(Said(asked.step_ids[asked.told], self._message(one.call, text)))
             asked.told += 1
         return said
 

@@ -14,18 +14,17 @@ from typing import Any, Literal
 
 import peewee
 
-from xgw import clock
 from xgw.agents.definition import Agents, Definition
+from xgw.agents.driving import SUPERSEDED, Driver, Submit
 from xgw.agents.lines import Line, Lines
-from xgw.agents.loop import Loop, Parts
-from xgw.agents.preparing import new_scope, prepare, snapshot_of, turn_facts, user_message
+from xgw.agents.parts import Parts
+from xgw.agents.preparing import new_scope, queued_turn, turn_facts
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import ApiError, conflict, internal, overloaded
+from xgw.errors import conflict, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_holder, list_queued
 from xgw.recording import owner
 from xgw.recording.edits import Edits
-from xgw.recording.facts import Scope
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
 from xgw.store.writer import Patience, Ticket
@@ -35,13 +34,10 @@ log = logging.getLogger("xgw.agents")
 Row = Mapping[str, Any]
 IfBusy = Literal["queue", "reject", "supersede"]
 
+BUSY = "session {} is busy: a turn of it is under way"
 MAX_WAITING = 100
 EVERY_SECONDS = 2.0
 STOP_SECONDS = 4.0
-
-SUPERSEDED = Cause("superseded", "cancelled")
-NO_AGENT = Cause("gateway", "error", "internal", "its agent is not defined any more")
-FAILED = Cause("gateway", "error", "internal", "xgw itself failed")
 
 
 class Scheduler:
@@ -51,9 +47,9 @@ class Scheduler:
         self._store = store
         self._parts = parts
         self._agents = agents
-        self._calls = calls
         self._edits = Edits(parts.means.recorder.writer)
         self._lines = Lines()
+        self._driver = Driver(store, parts, agents, calls, self._lines)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="xgw-agents", daemon=True)
 
@@ -92,38 +88,55 @@ class Scheduler:
         self, line: Line, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy
     ) -> Turn:
         turn = Turn(new_scope(session), definition.name, wanted)
+        if line.active is None:
+            self._make_room(line, busy)
         is_free = line.active is None and not line.waiting and not self._is_held(line)
         if not is_free and busy == "reject":
-            message = f"session {line.session_id} is busy: a turn of it is under way"
-            raise conflict(message, code="session_busy")
+            raise conflict(BUSY.format(line.session_id), code="session_busy")
         if is_free:
-            self._begin(line, turn, definition)
+            self._driver.begin(line, turn, definition)
         else:
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
 
-    def _begin(self, line: Line, turn: Turn, definition: Definition) -> None:
-        self._calls.enter()
-        self._calls.add(turn.scope.turn_id, turn.call)  # whoever hears of it may cancel it
-        try:
-            facts, bodies = turn_facts(self._parts.means, turn, definition)
-            message = user_message(self._parts.means, turn.wanted.message)
-            ticket = self._parts.record.begin(facts, message, bodies)
-            self._wait_for_begin(ticket)
-        except BaseException:
-            self._calls.remove(turn.scope.turn_id, turn.call)
-            self._calls.leave()
-            raise
-        self._go(line, turn, definition)
+    def _make_room(self, line: Line, busy: IfBusy) -> None:
+        """A turn that waits for a person, or was interrupted, gives way if that is wanted.
 
-    def _wait_for_begin(self, ticket: Ticket) -> None:
-        """Without its start in the store a turn still runs, but not beside another one."""
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if isinstance(ticket.error, sqlite3.IntegrityError):
-            message = "another turn of the session has just begun, or the session is gone"
-            raise conflict(message, code="session_busy")
-        if ticket.error is not None:
-            raise ticket.error if isinstance(ticket.error, ApiError) else internal()
+        ApiError 409 `turn_paused` if it is not, and nothing goes on by itself.
+        """
+        held = find_holder(self._store, line.session_id)
+        if held is None or held["run_status"] not in ("waiting_tool", "paused"):
+            return
+        if busy == "supersede":
+            for earlier in list(line.waiting):
+                self._drop(line, earlier, SUPERSEDED)
+            self._driver.wait(self._edits.end_turn(held["id"], SUPERSEDED))
+        elif held["run_status"] == "paused":
+            named = {"turn_id": held["id"], "run_id": held["run_id"]}
+            message = (
+                f"turn {held['id']} of the session was interrupted: "
+                f"resume its run {held['run_id']}, or cancel it"
+            )
+            actions = {"actions": ["resume", "cancel"], **named}
+            raise conflict(message, code="turn_paused", more=actions)
+
+    def launch(self, turn: Turn, definition: Definition, submit: Submit) -> None:
+        """Have a run of a turn go on that the store has already.
+
+        `submit` hands over the unit that says so, and has to call what it gets after the commit:
+        with True if the run is under way now. ApiError as the unit fails, 409 `session_busy`, 503.
+        """
+        line = self._lines.take(turn.scope.session_id or "")
+        try:
+            active = line.active
+            if active is not None and active.scope.turn_id == turn.scope.turn_id:
+                active.done.wait(STOP_SECONDS)  # its thread is just leaving
+            with line.lock:
+                if line.active is not None:
+                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                self._driver.launch(line, turn, definition, submit)
+        finally:
+            self._lines.release(line)
 
     def _queue(self, line: Line, turn: Turn, *, supersedes: bool) -> None:
         if supersedes:
@@ -177,76 +190,9 @@ class Scheduler:
 
     def _drop(self, line: Line, turn: Turn, cause: Cause) -> Ticket:
         line.waiting.remove(turn)
-        ticket = self._end(turn, cause)
+        ticket = self._driver.end(turn, cause)
         turn.done.set()
         return ticket
-
-    def _end(self, turn: Turn, cause: Cause) -> Ticket:
-        """End a turn that no loop ends, as it stands."""
-        ticket = self._edits.end_turn(turn.scope.turn_id, cause)
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        return ticket
-
-    # -- running -------------------------------------------------------------------------------
-
-    def _go(self, line: Line, turn: Turn, definition: Definition) -> None:
-        """Run a turn that has begun, in a thread, and then those that wait."""
-        line.active = turn
-        self._lines.hold(line)
-        threading.Thread(
-            target=self._drive, args=(line, turn, definition), name="xgw-agent", daemon=True
-        ).start()
-
-    def _drive(self, line: Line, turn: Turn, definition: Definition) -> None:
-        try:
-            next_one: tuple[Turn, Definition] | None = (turn, definition)
-            while next_one is not None:
-                self._run(*next_one)
-                next_one = self._advance(line)
-        finally:
-            self._calls.leave()
-            self._lines.release(line)
-
-    def _run(self, turn: Turn, definition: Definition) -> None:
-        try:
-            start = prepare(self._store, turn, definition)
-            Loop(self._parts, turn, start, lambda: self._calls.closing).run()
-        except Exception:  # the driver of a run: one that fails must not hold up its session
-            log.exception("turn %s failed", turn.scope.turn_id)
-            self._end(turn, FAILED)
-        finally:
-            self._calls.remove(turn.scope.turn_id, turn.call)
-
-    def _advance(self, line: Line) -> tuple[Turn, Definition] | None:
-        """The turn under way has ended: the next that can begin does."""
-        with line.lock:
-            if line.active is not None:
-                line.active.done.set()
-                line.active = None
-            while line.waiting and not self._calls.closing:
-                turn = line.waiting.popleft()
-                definition = self._start_queued(turn)
-                if definition is not None:
-                    line.active = turn
-                    return turn, definition
-                turn.done.set()
-        return None
-
-    def _start_queued(self, turn: Turn) -> Definition | None:
-        """Begin a turn that waited; None if it is over, or its agent is gone."""
-        definition = self._agents.get(turn.agent_name)
-        if definition is None:
-            self._end(turn, NO_AGENT)
-            return None
-        message = user_message(self._parts.means, turn.wanted.message)
-        snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
-        self._calls.add(turn.scope.turn_id, turn.call)
-        ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if ticket.error is None:
-            return definition
-        self._calls.remove(turn.scope.turn_id, turn.call)
-        return None
 
     # -- what others left ----------------------------------------------------------------------
 
@@ -270,48 +216,26 @@ class Scheduler:
             self._nudge(line)
 
     def _adopt(self, row: Row) -> None:
-        kept = row["overrides"] or {}
-        wanted = Wanted(
-            row["user_input"] or "",
-            kept.get("mode", "chat"),
-            kept.get("model"),
-            kept.get("parameters") or {},
-        )
         line = self._lines.take(row["session_id"])
         try:
             with line.lock:
                 if not line.has(row["id"]):
-                    scope = Scope(
-                        row["project_id"],
-                        row["session_id"],
-                        row["id"],
-                        row["run_id"],
-                        row["trace_id"],
-                        row["task_id"],
-                    )
-                    line.waiting.append(Turn(scope, row["agent_name"], wanted))
+                    line.waiting.append(queued_turn(row))
         finally:
             self._lines.release(line)
+
+    def nudge(self, session_id: str) -> None:
+        """A turn of this session may have ended without its thread: whoever waits may begin."""
+        line = self._lines.find(session_id)
+        if line is not None:
+            self._nudge(line)
 
     def _nudge(self, line: Line) -> None:
         """Begin the first that waits where nothing is under way, here or in another process."""
         with line.lock:
             if line.active is not None or not line.waiting or self._is_held(line):
                 return
-            if self._calls.closing or not self._has_place():
-                return
-            begun = self._advance(line)
-            if begun is None:
-                self._calls.leave()
-            else:
-                self._go(line, *begun)
-
-    def _has_place(self) -> bool:
-        try:
-            self._calls.enter()
-        except ApiError:  # it waits a little longer
-            return False
-        return True
+            self._driver.advance(line)
 
     # -- small things --------------------------------------------------------------------------
 

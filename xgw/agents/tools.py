@@ -7,7 +7,7 @@ cannot be understood are never replaced by others.
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +42,23 @@ class _Job:
 
 
 class Round:
-    """The calls of one answer, run together."""
+    """Calls of one answer, by their position in it, run together."""
 
-    def __init__(self, definition: Definition, pool: Pool, calls: Sequence[ToolCall]) -> None:
+    def __init__(self, definition: Definition, pool: Pool, calls: Mapping[int, ToolCall]) -> None:
         self._definition = definition
         self._pool = pool
         self._calls = calls
         self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+
+    def find_tool(self, position: int) -> Tool | None:
+        """The tool that a call would run; None for a call that fails without that."""
+        found = self._prepare(position, self._calls[position])
+        return None if isinstance(found, Outcome) else found.tool
+
+    def refusal(self, position: int) -> str | None:
+        """Why a call would fail without its tool being run; None if it would not."""
+        found = self._prepare(position, self._calls[position])
+        return found.error if isinstance(found, Outcome) else None
 
     def outcomes(self, call: Call) -> Iterator[Outcome]:
         """Each call's outcome as it comes. Raises Cancelled at once when `call` is cancelled.
@@ -60,7 +70,7 @@ class Round:
         call.attach(lambda: self._ended.put(None))
         works = []
         try:
-            for position, asked in enumerate(self._calls):
+            for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
                 if isinstance(found, Outcome):
                     yield found

@@ -31,14 +31,23 @@ class Wanted:
 
 
 class Turn:
-    """A turn that waits or runs; `done` is set once its end is recorded."""
+    """A turn that waits or runs; `done` is set once its end is recorded, or that a person is
+    awaited.
 
-    def __init__(self, scope: Scope, agent_name: str, wanted: Wanted) -> None:
+    `goes_on`: this is not its beginning, but a run of it that the store has already.
+    """
+
+    def __init__(
+        self, scope: Scope, agent_name: str, wanted: Wanted, *, goes_on: bool = False
+    ) -> None:
         self.scope = scope
         self.agent_name = agent_name
         self.wanted = wanted
+        self.goes_on = goes_on
         self.call = Call()
         self.done = threading.Event()
+        self.waits = False
+        """Whether a person is awaited, if it is done."""
         self._reason: Reason | None = None
         self._lock = threading.Lock()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xgw.config.agents import Agent, AgentLimits, Mode, Tool
+from xgw.config.agents import Agent, AgentLimits, Approval, Mode, Tool
 from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
 from xgw.config.loading import Loaded, load
 from xgw.config.rules import check_parameters
@@ -27,6 +27,7 @@ __all__ = [
     "PASSTHROUGH",
     "Agent",
     "AgentLimits",
+    "Approval",
     "ClientKey",
     "Config",
     "Gateway",

@@ -10,6 +10,7 @@ from xgw.config import rules
 from xgw.config.table import Bytes, Count, Seconds, Table
 
 Mode = Literal["chat", "task"]
+Approval = Literal["never", "always"]
 Builtin = Literal["calculator", "current_time", "http_get", "demo_weather"]
 Usd = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
@@ -73,7 +74,7 @@ class Tool(Table):
 
     python: Annotated[str | None, AfterValidator(rules.check_python_tool)] = None
     builtin: Builtin | None = None
-    approval: Literal["never"] = "never"
+    approval: Approval = "never"
     timeout_seconds: Seconds = 30
     retry_safe: bool = False
     max_output_bytes: Bytes = 65_536

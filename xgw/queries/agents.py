@@ -30,11 +30,16 @@ class Use:
     last_at: datetime.datetime | None = None
 
 
-def find_holder(store: Store, session_id: str) -> str | None:
-    """The agent's turn that is under way in a session, in whatever process."""
-    query = Turn.select(Turn.id).where(Turn.exclusive_key == session_id)
-    row = store.fetch_one(query)
-    return None if row is None else str(row["id"])
+def find_holder(store: Store, session_id: str) -> Row | None:
+    """The agent's turn that is open in a session, in whatever process: `id`, and of its newest run
+    `run_id`, `run_status`."""
+    query = (
+        Turn.select(Turn.id, Run.id.alias("run_id"), Run.status.alias("run_status"))
+        .join(Run, on=(Run.turn_id == Turn.id))
+        .where(Turn.exclusive_key == session_id)
+        .order_by(Run.run_index.desc())
+    )
+    return store.fetch_one(query)
 
 
 def list_queued(store: Store) -> list[Row]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from peewee import fn
+
 from xgw.queries import pages
 from xgw.queries.cuts import cut_columns
 from xgw.queries.pages import Page, Row, Slice, Sort
@@ -13,6 +15,7 @@ from xgw.store.database import Store
 from xgw.store.models import Message, Turn
 
 MOST_SHOWN = 500
+NO_INDEX = 1 << 62
 
 BY_INDEX = Sort(
     "message_index", Message.message_index, Message.id, lambda row: int(row["message_index"])
@@ -38,12 +41,20 @@ def of_turn(store: Store, turn_id: str) -> list[Row]:
 
 
 def of_agent_turns(store: Store, session_id: str, without: str) -> list[Row]:
-    """What was said in the agent's turns of a session, in order, but in the turn `without`."""
+    """What was said in the agent's turns of a session before the turn `without`, turn by turn."""
+    own = Turn.alias()
+    # A turn that has just begun may not be there yet: then all others are before it.
+    its_index = own.select(own.turn_index).where(own.id == without)
     query = (
         Message.select()
         .join(Turn, on=(Turn.id == Message.turn_id))
-        .where(Message.session_id == session_id, Turn.endpoint.is_null(), Turn.id != without)
-        .order_by(Message.message_index)
+        .where(
+            Message.session_id == session_id,
+            Turn.endpoint.is_null(),
+            Turn.id != without,
+            Turn.turn_index < fn.COALESCE(its_index, NO_INDEX),
+        )
+        .order_by(Turn.turn_index, Message.message_index)
     )
     with snapshot(store):
         rows = store.fetch(query)

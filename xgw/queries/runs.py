@@ -36,3 +36,21 @@ def find_run(store: Store, run_id: str, project: str | None = None) -> Row | Non
             steps = Step.select().where(Step.run_id == run_id).order_by(Step.step_index)
             run["steps"] = store.fetch(steps)
     return run
+
+
+def find_open(store: Store, run_id: str, project: str | None = None) -> Row | None:
+    """One run without its steps."""
+    query = Run.select().where(Run.id == run_id)
+    if project is not None:
+        query = query.join(Turn, on=(Turn.id == Run.turn_id)).where(Turn.project_id == project)
+    return store.fetch_one(query)
+
+
+def of_turns_with_several(store: Store, session_id: str) -> list[Row]:
+    """The runs of those turns of a session that have more than one."""
+    later = (
+        Run.select(Run.turn_id)
+        .join(Turn, on=(Turn.id == Run.turn_id))
+        .where(Turn.session_id == session_id, Run.run_index > 0)
+    )
+    return store.fetch(Run.select().where(Run.turn_id.in_(later)).order_by(Run.run_index))

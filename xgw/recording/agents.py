@@ -6,12 +6,16 @@ Each method hands over one unit of work and returns at once.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from xgw.recording import attempts, messages, tools, turns
+from xgw import clock
+from xgw.recording import attempts, checkpoints, messages, runs, sessions, tools, turns
+from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
     AttemptFacts,
     MessageFacts,
+    RunFacts,
     Scope,
     ToolEnd,
     ToolStart,
@@ -21,6 +25,9 @@ from xgw.recording.recorder import Recorder, Said, add_said
 from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket
+
+Then = Callable[[bool], None]
+"""Called after a commit: whether the run is under way now, or waits for a person."""
 
 
 class AgentRecord:
@@ -40,6 +47,7 @@ class AgentRecord:
         def work(tx: Transaction) -> None:
             turns.open_turn(tx, turn)
             messages.add_messages(tx, turn.scope, [message], turn.started_at)
+            checkpoints.save(tx, turn.scope, Checkpoint(), turn.started_at)
 
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
 
@@ -64,6 +72,7 @@ class AgentRecord:
         def work(tx: Transaction) -> None:
             turns.start_queued(tx, scope, owner, snapshot.hash, at)
             messages.add_messages(tx, scope, [message], at)
+            checkpoints.save(tx, scope, Checkpoint(), at)
 
         return self._recorder.submit_part(work, [snapshot], scope.turn_id)
 
@@ -96,12 +105,65 @@ class AgentRecord:
         return self._recorder.submit_part(work, (), scope.turn_id)
 
     def end_tool(
-        self, scope: Scope, end: ToolEnd, said: Sequence[Said], bodies: Iterable[Stored]
+        self,
+        scope: Scope,
+        end: ToolEnd,
+        said: Sequence[Said],
+        checkpoint: Checkpoint,
+        bodies: Iterable[Stored],
     ) -> Ticket:
         """A tool ended; `said` are the results that can be told by now, in order of the calls."""
 
         def work(tx: Transaction) -> None:
             tools.end_tool(tx, scope, end)
             add_said(tx, scope, said, end.ended_at)
+            checkpoints.save(tx, scope, checkpoint, end.ended_at)
 
         return self._recorder.submit_part(work, bodies, scope.turn_id)
+
+    # -- later runs, and people ----------------------------------------------------------------
+
+    def decide(self, scope: Scope, call_id: str, decision: Decision, then: Then) -> Ticket:
+        """A person decides about a call that waits; the ticket fails as `runs.decide` does."""
+
+        def work(tx: Transaction) -> None:
+            goes_on = runs.decide(tx, scope, call_id, decision, self._recorder.owner, clock.now())
+            tx.after_commit.append(partial(then, goes_on))
+
+        return self._recorder.submit_part(work, (), scope.turn_id)
+
+    def resume(self, paused: Scope, run: RunFacts, checkpoint: Checkpoint, then: Then) -> Ticket:
+        """A run goes on in the place of a paused one; its ticket fails if that is over."""
+
+        def work(tx: Transaction) -> None:
+            at = clock.now()
+            runs.hand_over(tx, paused, at)
+            runs.open_run(tx, run, at)
+            sessions.resume(tx, run.scope, at)
+            tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
+
+        return self._recorder.submit_part(work, (), run.scope.turn_id)
+
+    def rerun(
+        self, run: RunFacts, message: MessageFacts | None, checkpoint: Checkpoint, then: Then
+    ) -> Ticket:
+        """An ended turn runs once more; its ticket fails if another one of the session runs."""
+
+        def work(tx: Transaction) -> None:
+            at = clock.now()
+            turns.reopen_for_run(tx, run.scope, at)
+            runs.open_run(tx, run, at)
+            messages.add_messages(tx, run.scope, [message] if message is not None else [], at)
+            tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
+
+        return self._recorder.submit_part(work, (), run.scope.turn_id, opens=True)
+
+
+def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:
+    """Where a run begins; False if it waits for a person first, because calls are undecided."""
+    if not checkpoint.undecided:
+        checkpoints.save(tx, scope, checkpoint, at)
+        return True
+    tools.request_approvals(tx, scope, checkpoint, at)
+    runs.await_decisions(tx, scope, checkpoint, at)
+    return False

@@ -29,8 +29,8 @@ DELETIONS = (
 )
 
 OPEN_RUN = (
-    "SELECT r.id, t.project_id, t.session_id, t.trace_id, t.task_id "
-    "FROM turns t JOIN runs r ON r.turn_id = t.id "
+    "SELECT t.project_id, t.session_id, t.id, r.id, t.trace_id, t.task_id, r.run_index, r.kind, "
+    "r.from_run_id FROM turns t JOIN runs r ON r.turn_id = t.id "
     "WHERE t.id = ? AND t.status IN ('queued', 'running') "
     "AND r.status IN ('queued', 'running', 'waiting_tool', 'paused') "
     "ORDER BY r.run_index DESC LIMIT 1"
@@ -77,11 +77,8 @@ class Edits:
 
         def work(tx: Transaction) -> None:
             row = tx.one(OPEN_RUN, (turn_id,))
-            if row is None:
-                return
-            run_id, project_id, session_id, trace_id, task_id = row
-            scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
-            close_open_work(tx, scope, cause, clock.now())
+            if row is not None:
+                close_open_work(tx, Scope(*row), cause, clock.now())
 
         return self._writer.submit(work)
 

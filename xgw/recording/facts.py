@@ -19,6 +19,10 @@ class Scope:
     run_id: str
     trace_id: str
     task_id: str | None = None
+    run_index: int = 0
+    run_kind: str = "first"
+    from_run_id: str | None = None
+    """The run that this one goes on from, or repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,18 @@ class TurnFacts:
     """Whether it is to be the only one of its kind under way in its session (an agent's)."""
     overrides: dict[str, Any] | None = None
     """What was asked for instead of the agent's own, for its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A later run of a turn that begins; `kept_upto` is the index of the last message that it takes
+    over from the run that it goes on from."""
+
+    scope: Scope
+    kept_upto: int
+    owner: str | None
+    from_step_id: str | None = None
+    overrides: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +187,8 @@ class ToolStart:
     name: str | None
     arguments: str
     side: str = "client"
+    notes: dict[str, Any] | None = None
+    """What else its step's metadata tells: who decided about it, whose result it takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from functools import partial
 from xgw import clock
 from xgw.events import Envelope
 from xgw.hub import Hub
-from xgw.recording import attempts, messages, owner, sessions, tools, turns
+from xgw.recording import attempts, checkpoints, messages, owner, runs, sessions, tools, turns
+from xgw.recording.checkpoints import Checkpoint
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -91,7 +92,8 @@ class Ending:
     """What ends with a request: its last try, what the model said, and what becomes of the turn.
 
     `turn` is how the turn ends, or, with `waits`, what it would end with while it awaits the
-    client's tools; None while other requests of the turn are under way.
+    client's tools; None while other requests of the turn are under way. `checkpoint` is an agent's:
+    with `waits` a person is awaited.
     """
 
     scope: Scope
@@ -105,6 +107,7 @@ class Ending:
     dropped_tools: tuple[ToolEnd, ...] = ()
     results: tuple[Said, ...] = ()
     limit: LimitFacts | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class Recorder:
@@ -189,7 +192,7 @@ class Recorder:
         elif opening.reopened is not None:
             turns.reopen_turn(tx, scope, opening.reopened, self.owner, at)
         elif opening.resumed is not None:
-            turns.continue_run(tx, scope, opening.resumed, self.owner, at)
+            runs.continue_run(tx, scope, opening.resumed, self.owner, at)
         for arrived in opening.results:
             _arrive(tx, scope, arrived)
         messages.add_messages(tx, scope, opening.messages, at)
@@ -350,6 +353,8 @@ def _end(tx: Transaction, ending: Ending) -> None:
         messages.add_messages(tx, scope, ending.messages, end.ended_at, attempt.step_id)
         for tool in ending.tools:
             tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
+        if ending.checkpoint is not None and not ending.waits:
+            checkpoints.save(tx, scope, ending.checkpoint, end.ended_at)
     for tool_end in ending.dropped_tools:
         tools.end_tool(tx, scope, tool_end)
     if ending.turn is not None:
@@ -357,7 +362,9 @@ def _end(tx: Transaction, ending: Ending) -> None:
         if ending.limit is not None:
             turns.reach_limit(tx, scope, ending.limit, ending.turn.ended_at)
     if ending.turn is not None and ending.waits:
-        turns.wait_for_tools(tx, scope, ending.turn)
+        if ending.checkpoint is not None:
+            tools.request_approvals(tx, scope, ending.checkpoint, ending.turn.ended_at)
+        turns.wait_for_tools(tx, scope, ending.turn, ending.checkpoint)
     elif ending.turn is not None:
         turns.end_turn(tx, scope, ending.turn)
 

@@ -1,4 +1,7 @@
-"""Work whose owner is gone: at start-up and every few seconds it is closed as it stands."""
+"""Work whose owner is gone: at start-up and every few seconds it is closed as it stands.
+
+An agent's run is paused: it can be resumed from its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,16 @@ from typing import Any
 import peewee
 
 from xgw import clock, ids
-from xgw.recording import attempts, messages, owner, tools, turns
+from xgw.recording import (
+    attempts,
+    checkpoints,
+    messages,
+    owner,
+    runs,
+    tools,
+    turns,
+    unanswered,
+)
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -33,8 +45,8 @@ EVERY_SECONDS = 5.0
 MESSAGE = "the process that ran it ended before it was complete"
 
 OPEN_RUNS = (
-    "SELECT r.id, r.owner, t.id, t.project_id, t.session_id, t.trace_id, t.task_id "
-    "FROM runs r JOIN turns t ON t.id = r.turn_id "
+    "SELECT r.owner, t.endpoint, t.project_id, t.session_id, t.id, r.id, t.trace_id, t.task_id, "
+    "r.run_index, r.kind, r.from_run_id FROM runs r JOIN turns t ON t.id = r.turn_id "
     "WHERE r.status = 'running'"
 )
 OPEN_STEPS = (
@@ -66,12 +78,12 @@ class Recovery:
             self._thread.join(2)
 
     def reconcile(self) -> list[Ticket]:
-        """Close the running runs of owners that are gone: one unit each."""
+        """Close the running runs of owners that are gone, pause agents' ones: one unit each."""
         own = owner.own()
         orphans = [
             row
             for row in self._store.sql(OPEN_RUNS)
-            if row[1] != own and not owner.is_alive(row[1])
+            if row[0] != own and not owner.is_alive(row[0])
         ]
         return [self._writer.submit(_closing_unit(row)) for row in orphans]
 
@@ -100,15 +112,14 @@ USER_CANCEL = Cause("user_cancel", "cancelled")
 
 
 def _closing_unit(row: tuple[Any, ...]) -> Any:
-    run_id, was, turn_id, project_id, session_id, trace_id, task_id = row
-    scope = Scope(project_id, session_id, turn_id, run_id, trace_id, task_id)
+    was, endpoint, *columns = row
+    scope = Scope(*columns)
+    close = close_open_work if endpoint is not None else _pause
 
     def work(tx: Transaction) -> None:
-        still = tx.one(
-            "SELECT 1 FROM runs WHERE id = ? AND status = 'running' AND owner IS ?", (run_id, was)
-        )
-        if still:
-            close_open_work(tx, scope, CRASH, _last_sign_of_life(tx, scope))
+        running = "SELECT 1 FROM runs WHERE id = ? AND status = 'running' AND owner IS ?"
+        if tx.one(running, (scope.run_id, was)):
+            close(tx, scope, CRASH, _last_sign_of_life(tx, scope))
 
     return work
 
@@ -117,6 +128,28 @@ def close_open_work(
     tx: Transaction, scope: Scope, cause: Cause, ended_at: datetime.datetime
 ) -> None:
     """End the open steps of a run that nobody works on any more, then the run and its turn."""
+    kept = checkpoints.read(tx, scope.run_id)
+    end = _end_steps(tx, scope, cause, ended_at, kept.busy_ms if kept.at is not None else None)
+    unanswered.answer_all(tx, scope, kept, cause.message or "it was cancelled", ended_at)
+    turns.end_turn(tx, scope, end)
+
+
+def _pause(tx: Transaction, scope: Scope, cause: Cause, ended_at: datetime.datetime) -> None:
+    """An agent's run was interrupted: what had arrived is kept, and it can go on from there."""
+    checkpoint = unanswered.interrupted(tx, scope)
+    end = _end_steps(tx, scope, cause, ended_at, checkpoint.busy_ms)
+    turns.keep_so_far(tx, scope, end)
+    runs.pause_run(tx, scope, checkpoint, cause.ended_by, ended_at)
+
+
+def _end_steps(
+    tx: Transaction,
+    scope: Scope,
+    cause: Cause,
+    ended_at: datetime.datetime,
+    busy_ms: int | None,
+) -> TurnEnd:
+    """End the open steps of a run; how its turn would end with that."""
     final: dict[str, Any] = {}
     for step in tx.execute(OPEN_STEPS, (scope.run_id,)).fetchall():
         if step[1] == "llm_call":
@@ -124,20 +157,16 @@ def close_open_work(
             _end_call(tx, scope, step, cause, ended_at)
         else:
             tools.end_tool(tx, scope, _end_of_tool(step, cause, ended_at))
-    turns.end_turn(
-        tx,
-        scope,
-        TurnEnd(
-            cause.ended_by,
-            ended_at,
-            None,
-            error_type=cause.error_type,
-            error_message=cause.message,
-            final_output=final.get("text"),
-            final_provider_name=final.get("provider"),
-            final_model=final.get("model"),
-            keep_final=not final,
-        ),
+    return TurnEnd(
+        cause.ended_by,
+        ended_at,
+        busy_ms,
+        error_type=cause.error_type,
+        error_message=cause.message,
+        final_output=final.get("text"),
+        final_provider_name=final.get("provider"),
+        final_model=final.get("model"),
+        keep_final=not final,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from xgw.recording.checkpoints import Checkpoint
 from xgw.recording.facts import Scope, ToolEnd, ToolStart
 from xgw.recording.moves import apply, emit, error_payload, step_head
 from xgw.store.transaction import Transaction
@@ -45,6 +46,7 @@ def start_tool(
                 "side": tool.side,
                 "arguments": tool.arguments,
                 **({"late": True} if late else {}),
+                **(tool.notes or {}),
             },
         },
     )
@@ -89,6 +91,20 @@ def end_tool(tx: Transaction, scope: Scope, tool: ToolEnd) -> None:
         "tool_call_id": tool.tool_call_id,
     }
     emit(tx, scope, "step.completed", tool.ended_at, payload, tool.step_id)
+
+
+def request_approvals(
+    tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime
+) -> None:
+    """`tool.approval_requested` for each call that waits for a person."""
+    for one in checkpoint.undecided:
+        payload = {
+            "tool_call_id": one.id,
+            "name": one.call.name,
+            "arguments": one.call.arguments,
+            "reason": "approval" if one.state == "awaits_approval" else one.state,
+        }
+        emit(tx, scope, "tool.approval_requested", at, payload, checkpoint.step_id)
 
 
 def send_results(

@@ -9,10 +9,12 @@ import datetime
 from typing import Any
 
 from xgw import clock
-from xgw.recording import sessions
+from xgw.recording import checkpoints, sessions
+from xgw.recording.checkpoints import Checkpoint
 from xgw.recording.facts import LimitFacts, Scope, TurnEnd, TurnFacts
 from xgw.recording.lifecycle import STATUS_OF_CAUSE
 from xgw.recording.moves import apply, emit, error_payload
+from xgw.recording.runs import elapsed_ms, payload_of
 from xgw.store.transaction import Transaction
 
 TOTALS = (
@@ -28,6 +30,7 @@ TOTALS = (
 )
 FINALS = ("final_output", "final_provider_name", "final_model")
 READ_AT_END = ("turn_index", "user_input", "started_at", "exclusive_key", *FINALS, *TOTALS)
+CLEARED = {"ended_by": None, "error_type": None, "error_message": None, "ended_at": None}
 SHOWN_AT_END = ("status", "ended_by", *FINALS, "finish_reason", "latency_ms", *TOTALS)
 
 
@@ -40,7 +43,7 @@ def open_turn(tx: Transaction, turn: TurnFacts) -> None:
     head = _head(scope, index, turn.user_input, clock.to_rfc3339(at))
     emit(tx, scope, "turn.started", at, head)
     tx.hold("runs", {**_run(turn), "status": "running", "started_at": at})
-    emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+    emit(tx, scope, "run.started", at, payload_of(scope, "running"))
 
 
 def queue_turn(tx: Transaction, turn: TurnFacts) -> None:
@@ -61,7 +64,7 @@ def start_queued(
     emit(tx, scope, "turn.started", at, _turn_head(tx, scope))
     changes = {"owner": owner, "heartbeat_at": at, "started_at": at}
     apply(tx, "run", scope.run_id, "running", changes)
-    emit(tx, scope, "run.started", at, _run_payload("first", "running"))
+    emit(tx, scope, "run.started", at, payload_of(scope, "running"))
     sessions.resume(tx, scope, at)
 
 
@@ -129,35 +132,52 @@ def reopen_turn(
     tx: Transaction, scope: Scope, cause: str, owner: str | None, at: datetime.datetime
 ) -> None:
     """An ended gateway turn and its run go on: `turn.updated` with the cause, `run.updated`."""
-    cleared = {"ended_by": None, "error_type": None, "error_message": None, "ended_at": None}
-    apply(tx, "turn", scope.turn_id, "running", {**cleared, "updated_at": at}, reopen=cause)
+    _reopen(tx, scope, cause, {}, at)
+    changes = {**CLEARED, "owner": owner, "heartbeat_at": at}
+    apply(tx, "run", scope.run_id, "running", changes, reopen=cause)
+    emit(tx, scope, "run.updated", at, payload_of(scope, "running", cause))
+    sessions.resume(tx, scope, at)
+
+
+def reopen_for_run(tx: Transaction, scope: Scope, at: datetime.datetime) -> None:
+    """An ended agent's turn is open again for a new run: `turn.updated`. Only one a session can."""
+    _reopen(tx, scope, "rerun", {"exclusive_key": scope.session_id}, at)
+    sessions.resume(tx, scope, at)
+
+
+def _reopen(
+    tx: Transaction, scope: Scope, cause: str, changes: dict[str, Any], at: datetime.datetime
+) -> None:
+    changes = {**CLEARED, **changes, "updated_at": at}
+    apply(tx, "turn", scope.turn_id, "running", changes, reopen=cause)
     head = _turn_head(tx, scope)
     emit(tx, scope, "turn.updated", at, {**head, "status": "running", "cause": cause})
-    changes = {**cleared, "owner": owner, "heartbeat_at": at}
-    apply(tx, "run", scope.run_id, "running", changes, reopen=cause)
-    emit(tx, scope, "run.updated", at, _run_payload("first", "running", cause))
-    sessions.resume(tx, scope, at)
 
 
-def continue_run(
-    tx: Transaction, scope: Scope, cause: str, owner: str | None, at: datetime.datetime
+def wait_for_tools(
+    tx: Transaction, scope: Scope, end: TurnEnd, checkpoint: Checkpoint | None = None
 ) -> None:
-    """A run that waited for tools goes on."""
-    apply(tx, "run", scope.run_id, "running", {"owner": owner, "heartbeat_at": at})
-    emit(tx, scope, "run.updated", at, _run_payload("first", "running", cause))
-    sessions.resume(tx, scope, at)
-
-
-def wait_for_tools(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     """The model asked for tools and their results are awaited; the turn stays open.
 
-    `end` is what the turn has so far: its answer, and its time at work.
+    `end` is what the turn has so far: its answer, and its time at work. With a `checkpoint` it is
+    an agent's, and a person is awaited.
     """
     at = end.ended_at
     apply(tx, "run", scope.run_id, "waiting_tool", {"busy_ms": end.busy_ms, "heartbeat_at": at})
-    changes = {"busy_ms": end.busy_ms, "updated_at": at, **_columns(tx, _finals(end))}
+    keep_so_far(tx, scope, end)
+    if checkpoint is None:
+        emit(tx, scope, "run.updated", at, payload_of(scope, "waiting_tool", "tool_calls"))
+        return
+    kept = checkpoints.save(tx, scope, checkpoint, at)
+    told = payload_of(scope, "waiting_tool", "approval", kept["at"])
+    emit(tx, scope, "run.updated", at, told)
+
+
+def keep_so_far(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
+    """What an open turn has so far: its answer, and its time at work."""
+    busy_ms, columns = _busy_in_all(tx, scope, end.busy_ms), _columns(tx, _finals(tx, scope, end))
+    changes = {"busy_ms": busy_ms, "updated_at": end.ended_at, **columns}
     tx.change("turns", scope.turn_id, changes)
-    emit(tx, scope, "run.updated", at, _run_payload("first", "waiting_tool", "tool_calls"))
 
 
 def reach_limit(tx: Transaction, scope: Scope, reached: LimitFacts, at: datetime.datetime) -> None:
@@ -173,18 +193,21 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     known = {name: so_far.get(name) for name in READ_AT_END} if so_far else {}
     for name in ("user_input", "final_output"):
         known[name] = tx.text_in(known.get(name))
-    latency = _elapsed_ms(known.get("started_at"), at)
-    cause = {
+    latency = elapsed_ms(known.get("started_at"), at)
+    busy = end.busy_ms if end.busy_ms is not None else latency
+    cause: dict[str, Any] = {
         "ended_by": end.ended_by,
         "error_type": end.error_type,
         "error_message": end.error_message,
         "ended_at": at,
         "latency_ms": latency,
-        "busy_ms": end.busy_ms if end.busy_ms is not None else latency,
+        "busy_ms": busy,
     }
-    apply(tx, "run", scope.run_id, status, cause)
-    emit(tx, scope, "run.completed", at, _run_payload("first", status, end.ended_by))
-    finals: dict[str, Any] = {"finish_reason": end.finish_reason, **_finals(end)}
+    own = {"latency_ms": _run_latency(tx, scope, at)} if scope.run_index else {}
+    apply(tx, "run", scope.run_id, status, {**cause, **own})
+    emit(tx, scope, "run.completed", at, payload_of(scope, status, end.ended_by))
+    finals: dict[str, Any] = {"finish_reason": end.finish_reason, **_finals(tx, scope, end)}
+    cause["busy_ms"] = _busy_in_all(tx, scope, busy)
     columns = _columns(tx, finals)
     if known.pop("exclusive_key", None) is not None:
         columns = {**columns, "exclusive_key": None}
@@ -194,8 +217,25 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     emit(tx, scope, "turn.completed", at, _completed_payload(scope, shown, session_tokens))
 
 
-def _finals(end: TurnEnd) -> dict[str, Any]:
-    if end.keep_final:
+def _run_latency(tx: Transaction, scope: Scope, at: datetime.datetime) -> int | None:
+    """The first run takes as long as its turn, a later one has a start of its own."""
+    row = tx.one("SELECT started_at FROM runs WHERE id = ?", (scope.run_id,))
+    return elapsed_ms(row[0], at) if row is not None else None
+
+
+def _busy_in_all(tx: Transaction, scope: Scope, busy_ms: int | None) -> int | None:
+    """The time at work of all runs of a turn, of which this is the newest."""
+    if not scope.run_index:
+        return busy_ms
+    others = "SELECT sum(busy_ms) FROM runs WHERE turn_id = ? AND id <> ?"
+    row = tx.one(others, (scope.turn_id, scope.run_id))
+    known = [ms for ms in (row[0] if row else None, busy_ms) if ms is not None]
+    return sum(known) if known else None
+
+
+def _finals(tx: Transaction, scope: Scope, end: TurnEnd) -> dict[str, Any]:
+    """What the turn answers; an earlier run's success stands until there is a newer one."""
+    if end.keep_final or (STATUS_OF_CAUSE[end.ended_by] != "success" and _succeeded(tx, scope)):
         return {}
     return {
         "final_output": end.final_output,
@@ -205,22 +245,17 @@ def _finals(end: TurnEnd) -> dict[str, Any]:
     }
 
 
+def _succeeded(tx: Transaction, scope: Scope) -> bool:
+    """Whether an earlier run of the turn succeeded."""
+    others = "SELECT 1 FROM runs WHERE turn_id = ? AND id <> ? AND status = 'success'"
+    return bool(scope.run_index) and tx.one(others, (scope.turn_id, scope.run_id)) is not None
+
+
 def _columns(tx: Transaction, finals: dict[str, Any]) -> dict[str, Any]:
     """The finals as the turn's row has them: a long output is a payload."""
     if "final_output" not in finals:
         return finals
     return {**finals, "final_output": tx.text_column(finals["final_output"])}
-
-
-def _run_payload(kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
-    return {
-        "run_index": 0,
-        "kind": kind,
-        "from": None,
-        "status": status,
-        "reason": reason,
-        "checkpoint_at": None,
-    }
 
 
 def _turn_head(tx: Transaction, scope: Scope) -> dict[str, Any]:
@@ -257,12 +292,6 @@ def _completed_payload(
         "error": error_payload(turn["error_type"], turn["error_message"]),
         "session_total_tokens": session_tokens,
     }
-
-
-def _elapsed_ms(started: str | None, at: datetime.datetime) -> int | None:
-    if started is None:
-        return None
-    return max(0, round((at - clock.from_db(started)).total_seconds() * 1000))
 
 
 def _rfc3339(text: str | None) -> str | None:

@@ -11,6 +11,7 @@ from xgw.agents.definition import MODES, Definition, Tool
 from xgw.errors import ApiError
 from xgw.exchange.routing import Router
 from xgw.masking import Masker
+from xgw.recording.checkpoints import list_undecided
 from xgw.web.serialize import Json, Row
 
 LIMIT = "limit_"
@@ -54,7 +55,7 @@ def tools(definition: Definition) -> list[Json]:
 
 
 def _tool(tool: Tool) -> Json:
-    return {"name": tool.name, **tool.told(), "approval": "never"}
+    return {"name": tool.name, **tool.told(), "approval": tool.approval}
 
 
 def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
@@ -94,8 +95,23 @@ def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
         **answer,
         "runStatus": run["status"],
         "queuePosition": position,
-        "pendingApprovals": [],
+        "pendingApprovals": pending_approvals(run),
     }
+
+
+def pending_approvals(run: Row) -> list[Json]:
+    """The calls of a run that wait for a person, and why."""
+    if run["status"] != "waiting_tool":
+        return []
+    return [
+        {
+            "id": call["tool_call_id"],
+            "name": call["name"],
+            "arguments": _arguments(call["arguments"]),
+            "reason": "approval" if call["state"] == "awaits_approval" else call["state"],
+        }
+        for call in list_undecided(run["checkpoint"])
+    ]
 
 
 def _call(step: Row) -> Json:

@@ -9,7 +9,8 @@ from flask import Flask
 
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
-from xgw.agents.loop import Parts
+from xgw.agents.continuing import Continuing
+from xgw.agents.parts import Parts
 from xgw.agents.plain import with_plain
 from xgw.agents.pool import Pool
 from xgw.agents.roster import Roster
@@ -89,6 +90,7 @@ class Services:
         self.agents = Roster(loaded)
         self._demo = DemoServer()
         self.scheduler: Scheduler
+        self.continuing: Continuing
         self.gateway: Gateway
         self.router: Router
         self.refusals: Refusals
@@ -104,6 +106,7 @@ class Services:
         parts = Parts(means, self.router, UsageRefusals(), record, Pool())
         everyone = with_plain(self.agents, config)
         self.scheduler = Scheduler(self.store, parts, everyone, self.calls)
+        self.continuing = Continuing(self.store, parts, self.scheduler)
         self.refusals = Refusals(means)
         self.writer.start()
         self.recorder.start()

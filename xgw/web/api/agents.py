@@ -14,6 +14,7 @@ from xgw.agents.definition import Definition
 from xgw.agents.scheduler import IfBusy
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError, overloaded
+from xgw.events import Envelope
 from xgw.hub import Batch
 from xgw.providers.transport.watching import is_quiet
 from xgw.queries import sessions, turns
@@ -47,7 +48,8 @@ def get_agent(name: str) -> Response:
 
 @routes.post("/agents/<name>/chat")
 def chat(name: str) -> Response:
-    """POST /agents/{name}/chat: 200 once the turn has ended, 202 if it takes longer than `wait`"""
+    """POST /agents/{name}/chat: 200 once the turn has ended, 202 if it takes longer than `wait`, or
+    waits for a person"""
     edge.only()
     running = edge.services()
     with running.watchers.taken():
@@ -139,7 +141,7 @@ def _answer(turn: Turn, running: Any = None) -> Json:
     """The published answer, of what the store has by now."""
     running = running or edge.services()
     row = turns.find_turn_with_runs(running.store, turn.scope.turn_id)
-    if row is None or (turn.done.is_set() and row["ended_at"] is None):
+    if row is None or (turn.done.is_set() and row["ended_at"] is None and not turn.waits):
         message = "the store cannot be written at the moment: the answer will be in it later"
         raise overloaded(message, retry_after=1)
     session = sessions.find_session(running.store, row["session_id"], row["project_id"])
@@ -163,8 +165,14 @@ def _frames(feed: Feed, turn: Turn, until: float, answer: Any) -> Iterator[bytes
 
 
 def _has_ended(batches: list[Batch], turn: Turn) -> bool:
+    """Whether the turn is over, or waits for a person."""
     told = (envelope for batch in batches for envelope in batch.envelopes)
-    return any(e.type == "turn.completed" and e.turn_id == turn.scope.turn_id for e in told)
+    return any(_is_end(e) for e in told if e.turn_id == turn.scope.turn_id)
+
+
+def _is_end(envelope: Envelope) -> bool:
+    waits = envelope.type == "run.updated" and envelope.payload["status"] == "waiting_tool"
+    return waits or envelope.type == "turn.completed"
 
 
 def _show(definition: Definition) -> Json:

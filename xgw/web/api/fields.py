@@ -172,6 +172,25 @@ def reference(name: str, value: Any) -> str:
     return value
 
 
+def arguments(name: str, value: Any) -> Json | None:
+    """The arguments of a tool, or null for those that it was asked for with."""
+    if value is not None and not isinstance(value, dict):
+        raise unprocessable(f"{name} must be an object", param=name)
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """Any text."""
+    if not isinstance(value, str):
+        raise unprocessable(f"{name} must be a text", param=name)
+    return value
+
+
+def nullable(check: Check) -> Check:
+    """The same, or null."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def flag(name: str, value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
@@ -246,4 +265,24 @@ SENDING: Mapping[str, Check] = {
 }
 """What `session.message.send` takes."""
 
+DECIDING: Mapping[str, Check] = {
+    "tool_call_id": reference,
+    "decision": choice("approve", "deny", "result"),
+    "arguments": arguments,
+    "reason": nullable(text),
+    "result": text,
+}
+"""What `POST /runs/{id}/approvals` takes."""
+
+REPEATING: Mapping[str, Check] = {
+    "model": line(MAX_MODEL),
+    "parameters": nullable(parameters),
+    "instructions": nullable(text),
+    "message": nullable(message),
+    "from_step_id": nullable(reference),
+    "reuse": one_of("results", "none"),
+}
+"""What `POST /turns/{id}/runs` takes."""
+
+NAMING_RUN: Mapping[str, Check] = {"run_id": reference}
 NAMING_TURN: Mapping[str, Check] = {"turn_id": reference}

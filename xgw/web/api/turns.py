@@ -1,10 +1,10 @@
-"""Turns, runs and steps."""
+"""Turns and steps."""
 
 from __future__ import annotations
 
 from flask import Blueprint, Response
 
-from xgw.queries import runs, steps, turns
+from xgw.queries import steps, turns
 from xgw.web import serialize
 from xgw.web.api import edge, fields
 from xgw.web.serialize import Json, Row
@@ -49,22 +49,16 @@ def cancel(id: str) -> Json:
 def end(id: str) -> None:
     """Cancel a turn, be it under way or one that waits; ApiError 404, IllegalMove if it is over."""
     row = edge.found(turns.find_turn(edge.services().store, id, edge.project()), "turn", id)
-    if not (row["status"] == "queued" and _withdraw(row)):
-        edge.services().control.cancel_turn(id)
+    if row["status"] == "queued" and _withdraw(row):
+        return
+    edge.services().control.cancel_turn(id)
+    if row["endpoint"] is None:  # it may have held its session without a thread
+        edge.services().scheduler.nudge(row["session_id"])
 
 
 def _withdraw(turn: Row) -> bool:
     """Whether a turn that waited for its session has been taken out of the queue."""
     return edge.services().scheduler.withdraw(turn["id"], turn["session_id"])
-
-
-@routes.get("/runs/<id>")
-def get_run(id: str) -> Response:
-    """GET /runs/{id}: with its steps"""
-    edge.only("expand")
-    row = runs.find_run(edge.services().store, id, edge.project())
-    run = edge.found(row, "run", id)
-    return edge.answer(serialize.run(run, edge.show_payloads([run])))
 
 
 @routes.get("/steps/<id>")

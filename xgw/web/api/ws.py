@@ -19,6 +19,7 @@ from xgw.web.api import (
     fields,
     frames,
     rows,
+    runs,
     sessions,
     turns,
 )
@@ -32,6 +33,8 @@ WAITING = 8
 """Requests of one socket that wait to be answered; until then no more of them are read."""
 
 WITHOUT_DELTAS = frozenset(TYPES) - {"step.delta"}
+
+GIVEN_BY_ACTION = ("decision", "result")
 
 Act = Callable[[Subscriptions, Json], Json]
 
@@ -162,6 +165,35 @@ def _send_message(_: Subscriptions, payload: Json) -> Json:
     return {"session_id": scope.session_id, "turn_id": scope.turn_id, "run_id": scope.run_id}
 
 
+def _approve(_: Subscriptions, payload: Json) -> Json:
+    return _decide(payload, "approve")
+
+
+def _deny(_: Subscriptions, payload: Json) -> Json:
+    return _decide(payload, "deny")
+
+
+def _decide(payload: Json, decision: str) -> Json:
+    checks = {name: check for name, check in fields.DECIDING.items() if name not in GIVEN_BY_ACTION}
+    asked = fields.checked(payload, {**fields.NAMING_RUN, **checks})
+    run_id = fields.required(asked, "run_id")
+    given = {name: value for name, value in asked.items() if name != "run_id"}
+    runs.decide(run_id, {**given, "decision": decision})
+    return runs.shown_step(run_id)
+
+
+def _resume(_: Subscriptions, payload: Json) -> Json:
+    asked = fields.checked(payload, fields.NAMING_RUN)
+    return runs.shown(runs.resume(fields.required(asked, "run_id")))
+
+
+def _rerun(_: Subscriptions, payload: Json) -> Json:
+    asked = fields.checked(payload, {**fields.NAMING_TURN, **fields.REPEATING})
+    turn_id = fields.required(asked, "turn_id")
+    given = {name: value for name, value in asked.items() if name != "turn_id"}
+    return runs.shown(runs.rerun(turn_id, given))
+
+
 def _ping(_: Subscriptions, payload: Json) -> Json:
     fields.checked(payload, {})
     return {}
@@ -173,5 +205,9 @@ ACTIONS: dict[str, Act] = {
     "sessions.subscribe": _list_rows,
     "session.message.send": _send_message,
     "turn.cancel": _cancel,
+    "turn.rerun": _rerun,
+    "run.resume": _resume,
+    "tool.approve": _approve,
+    "tool.deny": _deny,
     "ping": _ping,
 }

@@ -257,6 +257,38 @@ def _cancel() -> Json:
     return {"parameters": [_path("id", "a minted id")], "post": operation}
 
 
+def _act(summary: str, answers: Mapping[str, str | None], schema: Json, *, required: bool) -> Json:
+    codes = ("404", "409", "413", "415", "503")
+    operation = _operation("turns", summary, answers, *codes, **_body(schema, required=required))
+    return {"parameters": [_path("id", "a minted id")], "post": operation}
+
+
+def _deciding() -> Json:
+    """What may be given goes by the decision."""
+    text = {"type": ["string", "null"]}
+    named = {"tool_call_id": _TEXT}
+    arguments = {**OBJECT, "description": "in the place of the model's"}
+    reason = {**text, "description": "the model is told"}
+    result = {"type": "string", "description": "what the model gets; nothing is run"}
+    approve = of(
+        {**named, "decision": enum("approve"), "arguments": arguments}, optional=("arguments",)
+    )
+    deny = of({**named, "decision": enum("deny"), "reason": reason}, optional=("reason",))
+    return {"oneOf": [approve, deny, of({**named, "decision": enum("result"), "result": result})]}
+
+
+def _repeating() -> Json:
+    properties = {
+        "model": _line(fields.MAX_MODEL),
+        "parameters": OBJECT,
+        "instructions": {"type": ["string", "null"]},
+        "message": {"type": ["string", "null"], "pattern": r"\S"},
+        "from_step_id": {"type": ["string", "null"], "minLength": 1},
+        "reuse": {**enum("results", "none", None), "default": "results"},
+    }
+    return of(properties, optional=tuple(properties))
+
+
 def _curl() -> Json:
     operation = _operation("requests", "the request as a curl command", {"200": None}, "404")
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
@@ -291,6 +323,15 @@ def paths() -> Json:
         "/turns": _get("turns", "turns", "TurnList", *_filters("turns"), *PAGE, EXPAND),
         "/turns/{id}": _one("turns", "Turn", "one turn with its runs and steps", EXPAND),
         "/turns/{id}/cancel": _cancel(),
+        "/turns/{id}/runs": _act(
+            "the turn run once more: the new run", {"201": "Run"}, _repeating(), required=False
+        ),
+        "/runs/{id}/approvals": _act(
+            "a person's decision about a call: the run", {"200": "Run"}, _deciding(), required=True
+        ),
+        "/runs/{id}/resume": _act(
+            "the run that goes on in its place", {"201": "Run"}, of({}), required=False
+        ),
         "/runs/{id}": _one("turns", "Run", "one run with its steps", EXPAND),
         "/steps/{id}": _one("turns", "Step", "one step with its bodies", EXPAND),
         "/requests": _get("requests", "requests", "RequestList", *all_requests),

@@ -1,0 +1,44 @@
+"""The time that a run takes, without waits for people: its limit counts it, and its record."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from xgw import clock
+from xgw.recording.checkpoints import Checkpoint
+
+
+class Spent:
+    """Counts from now on, on top of what a checkpoint has."""
+
+    def __init__(self, before: Checkpoint) -> None:
+        self._before = before
+        self._began = clock.monotonic()
+        self._in_tools = 0.0
+        self._tools_since: float | None = None
+
+    @contextlib.contextmanager
+    def in_tools(self) -> Iterator[None]:
+        """Tools run for as long as the block does."""
+        self._tools_since = clock.monotonic()
+        try:
+            yield
+        finally:
+            self._in_tools += clock.monotonic() - self._tools_since
+            self._tools_since = None
+
+    @property
+    def elapsed_ms(self) -> int:
+        """All of it, with the runs that this one goes on from."""
+        return self._before.elapsed_ms + _ms(clock.monotonic() - self._began)
+
+    @property
+    def busy_ms(self) -> int:
+        """This run's, without its tools."""
+        until = clock.monotonic() if self._tools_since is None else self._tools_since
+        return self._before.busy_ms + _ms(until - self._began - self._in_tools)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,89 @@
+"""What a run goes on from: the messages that it has before it, its checkpoint, what it has used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from xgw.agents import context, lineage
+from xgw.agents.lineage import Row
+from xgw.agents.settled import Recorded, Results
+from xgw.queries import messages, payloads, runs
+from xgw.queries.texts import bring_back
+from xgw.recording import checkpoints
+from xgw.recording.checkpoints import Checkpoint
+from xgw.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """Where a run stands as the store has it; `iterations`, `tokens` and `cost` are what it used,
+    with the runs that it resumes."""
+
+    said: list[context.Element]
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    text: str | None = None
+    iterations: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    earlier: Results = field(default_factory=Results)
+
+
+def take_up(store: Store, turn_id: str, run_id: str) -> SoFar:
+    """How far a run of a turn has come; LookupError if it is gone."""
+    known = runs.of_turn(store, turn_id)
+    run = next((one for one in known if one["id"] == run_id), None)
+    if run is None:
+        raise LookupError(run_id)
+    ancestry = lineage.ancestry_of(run, known)
+    said = lineage.said_in(messages.of_turn(store, turn_id), ancestry)
+    checkpoint = read_checkpoint(store, run)
+    own = lineage.resumed_in(ancestry)
+    calls = [step for one in own for step in one["steps"] if step["step_type"] == "llm_call"]
+    return SoFar(
+        said=context.elements_of(said, {one.id for one in checkpoint.pending}),
+        checkpoint=checkpoint,
+        text=next((m["content"] for m in said[::-1] if m["role"] == "assistant"), None),
+        iterations=sum(1 for call in calls if call["attempt"] == 1 and not _is_lost(call)),
+        tokens=sum(call["total_tokens"] or 0 for call in calls),
+        cost=sum(call["cost_usd"] or 0.0 for call in calls),
+        earlier=_earlier_results(store, own[0], ancestry),
+    )
+
+
+def read_checkpoint(store: Store, run: Row) -> Checkpoint:
+    """The checkpoint of a run's row."""
+    kept = run["checkpoint"] or {}
+    results = [{"result": one.get("result")} for one in kept.get("pending_tool_calls", ())]
+    bring_back(store, results, ("result",))
+    return checkpoints.parse(kept, [one["result"] for one in results])
+
+
+def _is_lost(call: Row) -> bool:
+    """Whether a model call was interrupted: it is made again."""
+    return bool(call["error_type"] == "interrupted")
+
+
+def _earlier_results(store: Store, begun: Row, ancestry: Sequence[Row]) -> Results:
+    """What the runs before a re-run got from tools, if it is to take that."""
+    if (begun["overrides"] or {}).get("reuse") != "results":
+        return Results()
+    before = ancestry[: ancestry.index(begun)]
+    return Results(_recorded(store, [step for run in before for step in run["steps"]]))
+
+
+def _recorded(store: Store, steps: Sequence[Row]) -> Iterable[Recorded]:
+    calls = [
+        step
+        for step in steps
+        if step["step_type"] != "llm_call"
+        and step["tool_call_id"] is not None
+        and step["status"] == "success"
+        and step["output_payload"] is not None
+    ]
+    texts = payloads.find_bodies(store, {step["output_payload"] for step in calls})
+    for step in calls:
+        text = texts.get(step["output_payload"])
+        if text is not None:
+            arguments = (step["metadata"] or {}).get("arguments") or ""
+            yield Recorded(step["id"], step["name"] or "", arguments, text.decode())

@@ -1,0 +1,144 @@
+"""Runs of a turn: those after the first, and how one waits, is interrupted and goes on.
+
+Everything here runs inside the writer's transaction and may run again after a rollback.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from typing import Any
+
+from xgw import clock
+from xgw.errors import conflict, not_found
+from xgw.recording import checkpoints, sessions
+from xgw.recording.checkpoints import UNDECIDED, Checkpoint, Decision, PendingCall
+from xgw.recording.facts import RunFacts, Scope
+from xgw.recording.moves import apply, emit
+from xgw.store.transaction import Transaction
+
+
+def open_run(tx: Transaction, run: RunFacts, at: datetime.datetime) -> None:
+    """A run of a turn that has some already: `run.started`."""
+    scope = run.scope
+    row = {
+        "id": scope.run_id,
+        "turn_id": scope.turn_id,
+        "run_index": scope.run_index,
+        "status": "running",
+        "kind": scope.run_kind,
+        "from_run_id": scope.from_run_id,
+        "from_step_id": run.from_step_id,
+        "overrides": run.overrides,
+        "owner": run.owner,
+        "heartbeat_at": at,
+        "started_at": at,
+        "metadata": {"kept_upto": run.kept_upto},
+    }
+    tx.insert("runs", row)
+    emit(tx, scope, "run.started", at, payload_of(scope, "running"))
+
+
+def continue_run(
+    tx: Transaction, scope: Scope, cause: str, owner: str | None, at: datetime.datetime
+) -> None:
+    """A run that waited for tools goes on."""
+    apply(tx, "run", scope.run_id, "running", {"owner": owner, "heartbeat_at": at})
+    emit(tx, scope, "run.updated", at, payload_of(scope, "running", cause))
+    sessions.resume(tx, scope, at)
+
+
+def await_decisions(
+    tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime
+) -> None:
+    """A run that has just begun waits for a person before it goes on with its calls."""
+    apply(tx, "run", scope.run_id, "waiting_tool", {"heartbeat_at": at})
+    kept = checkpoints.save(tx, scope, checkpoint, at)
+    states = {one.state for one in checkpoint.undecided}
+    reason = "outcome_unknown" if "outcome_unknown" in states else "approval"
+    told = payload_of(scope, "waiting_tool", reason, kept["at"])
+    emit(tx, scope, "run.updated", at, told)
+
+
+def pause_run(
+    tx: Transaction, scope: Scope, checkpoint: Checkpoint, reason: str, at: datetime.datetime
+) -> None:
+    """An agent's run was interrupted; its turn stays open, and its session is held."""
+    apply(tx, "run", scope.run_id, "paused", {"busy_ms": checkpoint.busy_ms})
+    kept = checkpoints.save(tx, scope, checkpoint, at, upto=checkpoint.messages_upto)
+    emit(tx, scope, "run.updated", at, payload_of(scope, "paused", reason, kept["at"]))
+
+
+def decide(
+    tx: Transaction,
+    scope: Scope,
+    call_id: str,
+    decision: Decision,
+    owner: str,
+    at: datetime.datetime,
+) -> bool:
+    """A person decides about one of the calls that wait: `tool.approval_decided`.
+
+    True if it was the last one, and the run goes on. ApiError 404 `call_not_found`, 409
+    `run_not_waiting` or `already_decided`.
+    """
+    row = tx.row("runs", scope.run_id)
+    status = row.get("status") if row is not None else "gone"
+    if status != "waiting_tool":
+        message = f"run {scope.run_id} does not wait for a decision: it is {status}"
+        raise conflict(message, code="run_not_waiting")
+    kept = checkpoints.read(tx, scope.run_id)
+    decided, pending = _decided(kept, call_id, decision)
+    told = {"tool_call_id": call_id, "name": decided.call.name, **decision.to_json()}
+    emit(tx, scope, "tool.approval_decided", at, {"arguments": None, **told}, kept.step_id)
+    after = replace(kept, pending=pending)
+    checkpoints.save(tx, scope, after, at, upto=kept.messages_upto)
+    if after.undecided:
+        return False
+    continue_run(tx, scope, "decided", owner, at)
+    return True
+
+
+def _decided(
+    kept: Checkpoint, call_id: str, decision: Decision
+) -> tuple[PendingCall, tuple[PendingCall, ...]]:
+    """The call as it was, and all that are pending once it is decided about."""
+    one = next((one for one in kept.pending if one.id == call_id), None)
+    if one is None:
+        message = f"the run has no call {call_id[:256]!r} that waits for a decision"
+        raise not_found(message, code="call_not_found", param="tool_call_id")
+    if one.state not in UNDECIDED:
+        raise conflict(f"call {call_id} has been decided about already", code="already_decided")
+    decision = replace(decision, was_unknown=one.state == "outcome_unknown")
+    after = replace(one, state="open", decision=decision)
+    return one, tuple(after if other is one else other for other in kept.pending)
+
+
+def hand_over(tx: Transaction, scope: Scope, at: datetime.datetime) -> None:
+    """A paused run ends, because another one goes on from its checkpoint."""
+    row = tx.row("runs", scope.run_id)
+    started = row.get("started_at") if row is not None else None
+    changes = {"ended_by": "resumed", "ended_at": at, "latency_ms": elapsed_ms(started, at)}
+    apply(tx, "run", scope.run_id, "cancelled", changes)
+    emit(tx, scope, "run.completed", at, payload_of(scope, "cancelled", "resumed"))
+
+
+def payload_of(
+    scope: Scope, status: str, reason: str | None = None, checkpoint_at: str | None = None
+) -> dict[str, Any]:
+    """A run as events show it."""
+    return {
+        "run_index": scope.run_index,
+        "kind": scope.run_kind,
+        "from": scope.from_run_id,
+        "status": status,
+        "reason": reason,
+        "checkpoint_at": checkpoint_at,
+    }
+
+
+def elapsed_ms(started: str | None, at: datetime.datetime) -> int | None:
+    """The time since a moment as the store has it; None since none."""
+    if started is None:
+        return None
+    return max(0, round((at - clock.from_db(started)).total_seconds() * 1000))
