@@ -187,7 +187,7 @@ class FilledStore:
     def explain(self, statement: tuple[str, list[Any]]) -> str:
         """How SQLite would answer a statement."""
         text, params = statement
-        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {text}", params)
+        rows = self.store.sql(f"EXPLAIN QUERY PLAN {text}", tuple(params))
         return "\n".join(row[3] for row in rows)
 
     def _insert(self, table: str, row: dict[str, Any]) -> str:
@@ -216,7 +216,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
-        if record.name == "peewee" and statement[0].startswith("SELECT"):
+        if record.name == "peewee" and statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
 
 
