@@ -216,13 +216,18 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
-        if record.name == "peewee" and statement[0].lstrip().startswith(("SELECT", "WITH")):
+        if record.name != "peewee" or str(record.threadName).startswith("xgw-"):
+            return
+        if statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
 
 
 @contextlib.contextmanager
 def selects() -> Iterator[list[tuple[str, list[Any]]]]:
-    """The SELECT statements, with their parameters, that were run inside."""
+    """The SELECT statements, with their parameters, that were run inside.
+
+    Not those of the server's own threads, which look for something now and then.
+    """
     log, listener = logging.getLogger("peewee"), _Listener()
     before = log.level
     log.addHandler(listener)

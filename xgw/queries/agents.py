@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import peewee
 from peewee import fn
 
 from xgw.queries import lines
@@ -53,12 +54,18 @@ def list_queued(store: Store) -> list[Row]:
 
 def list_open(store: Store, session_id: str) -> list[Row]:
     """An agent's turns in a session that run or wait, as lines in order: one statement."""
-    conditions = [
-        Turn.session_id == session_id,
+    page = Page(MOST_OPEN, None, "asc")
+    return lines.fetch(store, open_in(session_id), BY_INDEX, page).rows
+
+
+def open_in(session_id: str) -> list[peewee.ColumnBase]:
+    """The conditions on `turns` that an agent's turns of a session fulfil while they are open."""
+    # Not by the index on sessions: a session may have any number of turns, and few are open.
+    return [
+        Turn.session_id.concat("") == session_id,
         Turn.status.in_(OPEN_TURN),
         Turn.endpoint.is_null(),
     ]
-    return lines.fetch(store, conditions, BY_INDEX, Page(MOST_OPEN, None, "asc")).rows
 
 
 def count_use(store: Store) -> Mapping[str, Use]:

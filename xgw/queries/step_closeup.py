@@ -11,10 +11,10 @@ import peewee
 
 from xgw.queries import attempts
 from xgw.queries.cuts import MOST, cut_columns, cut_json, cut_text
-from xgw.queries.history import STEP_COLUMNS
 from xgw.queries.lines import CHARACTERS
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded, find_bodies, find_listed
+from xgw.queries.runs import STEP_COLUMNS
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import take_text, with_text
 from xgw.store.database import Store
