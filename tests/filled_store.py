@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from xgw import ids
+from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.store import migrations
 from xgw.store.database import Store
@@ -139,6 +139,12 @@ class FilledStore:
             "ended_at": at(start + 1),
         }
         return self._insert("request_logs", row | columns)
+
+    def change(self, table: str, id: str, **columns: Any) -> None:
+        """A row that is there already has these values now."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        values = tuple(clock.to_db(v) if isinstance(v, datetime) else v for v in columns.values())
+        self._transaction.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values, id))
 
     def body(self, content: Any) -> str:
         """The hash of a body: bytes as they are, anything else as JSON."""
