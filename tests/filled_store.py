@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from xgw import ids
+from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.store import migrations
 from xgw.store.database import Store
@@ -140,6 +140,12 @@ class FilledStore:
         }
         return self._insert("request_logs", row | columns)
 
+    def change(self, table: str, id: str, **columns: Any) -> None:
+        """A row that is there already has these values now."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        values = tuple(clock.to_db(v) if isinstance(v, datetime) else v for v in columns.values())
+        self._transaction.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values, id))
+
     def body(self, content: Any) -> str:
         """The hash of a body: bytes as they are, anything else as JSON."""
         raw = content if isinstance(content, bytes) else orjson.dumps(content)
@@ -187,7 +193,7 @@ class FilledStore:
     def explain(self, statement: tuple[str, list[Any]]) -> str:
         """How SQLite would answer a statement."""
         text, params = statement
-        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {text}", params)
+        rows = self.store.sql(f"EXPLAIN QUERY PLAN {text}", tuple(params))
         return "\n".join(row[3] for row in rows)
 
     def _insert(self, table: str, row: dict[str, Any]) -> str:
@@ -216,13 +222,18 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
-        if record.name == "peewee" and statement[0].startswith("SELECT"):
+        if record.name != "peewee" or str(record.threadName).startswith("xgw-"):
+            return
+        if statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
 
 
 @contextlib.contextmanager
 def selects() -> Iterator[list[tuple[str, list[Any]]]]:
-    """The SELECT statements, with their parameters, that were run inside."""
+    """The SELECT statements, with their parameters, that were run inside.
+
+    Not those of the server's own threads, which look for something now and then.
+    """
     log, listener = logging.getLogger("peewee"), _Listener()
     before = log.level
     log.addHandler(listener)

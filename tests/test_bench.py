@@ -328,7 +328,7 @@ def test_reading_is_measured_by_function(skewed: Store) -> None:
     statements = {line[:40].strip(): int(line.split()[-1]) for line in lines}
     assert statements["overview.of_sessions, 50 newest"] == 1
     assert statements["history.read, 20 turns of the longest"] == 3
-    assert statements["step_closeup.find"] == 3
+    assert statements["step_closeup.find"] == 2
 
 
 def test_reading_needs_a_store(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ import pytest
 from accessibility import assert_accessible
 from filled_pages import FilledPages, filled_pages
 from gateway_fixtures import Gate, gate_and_model
-from scripted_model import chat, says
+from scripted_model import DONE, chat, delta, finish, named, says, stream
 from servers import eventually
 from visits import NARROW, WIDE, Visits
 from xgw import clock
+from xgw.store.models import RequestLog
 from xgw.web import board
 
 if TYPE_CHECKING:
@@ -99,6 +101,35 @@ def test_what_does_not_fit_the_filter_any_more_goes(gate: Gate, visit: Visits) -
     assert gate.get(f"/sessions/{session}", "DELETE").status == 204
     page.locator(ROWS).wait_for(state="detached")
     assert page.locator(".empty", has_text="Nothing matches this filter").is_visible()
+
+
+def test_the_requests_of_a_deleted_session_go(gate: Gate, visit: Visits) -> None:
+    for key in ("goes", "stays"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/requests"))
+    assert shown_once(page) == 2
+    page.hover(ROWS)
+    assert gate.get(f"/sessions/{gate.session('goes')['id']}", "DELETE").status == 204
+    page.locator(f"{ROWS}[data-gone]").wait_for()
+    assert shown_once(page) == 2  # none goes from under the pointer
+    page.mouse.move(2, 2)
+    page.locator(f"{ROWS}[data-gone]").wait_for(state="detached")
+    assert page.locator(ROWS).get_attribute("data-session") == gate.session("stays")["id"]
+
+
+def test_the_page_of_a_request_goes_on_until_it_has_ended(gate: Gate, visit: Visits) -> None:
+    end = threading.Event()
+    gate.model.will(stream(delta("Hi"), end, finish(), DONE))
+    reading = gate.open(chat("go", stream=True, **named("goes on")))
+    eventually(lambda: gate.turns("goes on") and gate.all(RequestLog))
+    page = live(visit(f"{gate.url}/ui/requests/{gate.all(RequestLog)[0]['id']}"))
+    assert page.locator("h1", has_text="running").is_visible()
+    page.evaluate("window.same = true")
+    end.set()
+    reading.rest()
+    page.locator("h1", has_text="200").wait_for()
+    assert "Hi" in page.locator("section", has_text="Response").last.inner_text()
+    assert page.evaluate("window.same")
 
 
 def test_older_rows_come_by_scrolling_and_none_is_there_twice(

@@ -91,6 +91,35 @@ def press(page: Page, key: str, leads_to: str) -> None:
     page.wait_for_url(f"**{leads_to}")
 
 
+def numbers(page: Page) -> list[int]:
+    """Those of the messages that are on the page."""
+    heads = page.locator(".sent-head > .num").all_inner_texts()
+    return [int(text) for text in heads]
+
+
+def test_what_was_sent_loads_page_by_page(gate: Gate, visit: Visits) -> None:
+    gate.model.will(whole({"choices": [{"index": 0, "message": {"content": "ok"}}]}))
+    gate.post({**chat(*(user(f"say {n}") for n in range(1, 161))), **named("long")})
+    [step] = [row["id"] for row in gate.steps(gate.turns("long")[-1])]
+    page = visit(f"{gate.url}/ui/steps/{step}?tab=sent")
+    assert numbers(page) == [*range(1, 51)]
+    for more in (100, 160):
+        page.get_by_role("link", name="Later messages").scroll_into_view_if_needed()
+        page.locator(f"#sent-{step}-{more}").wait_for()
+        assert numbers(page) == [*range(1, more + 1)]
+    page.get_by_role("link", name="Later messages").wait_for(state="detached")
+    deep = visit(f"{gate.url}/ui/steps/{step}?tab=sent&from=130#sent-{step}-130")
+    assert numbers(deep) == [*range(101, 161)]
+    assert deep.locator(f"#sent-{step}-130").evaluate("e => e.matches(':target')")
+    for more in (51, 1):
+        deep.get_by_role("link", name="Earlier messages").click()
+        deep.locator(f"#sent-{step}-{more}").wait_for()
+        assert numbers(deep) == [*range(more, 161)]
+    plain = visit(f"{gate.url}/ui/steps/{step}?tab=sent", scripts=False)
+    plain.get_by_role("link", name="Later messages").click()
+    assert numbers(plain) == [*range(51, 101)]
+
+
 def test_an_answer_grows_and_becomes_markdown(gate: Gate, visit: Visits) -> None:
     begun, end = threading.Event(), threading.Event()
     gate.model.will(

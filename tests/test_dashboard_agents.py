@@ -12,7 +12,7 @@ from agents_fixtures import AgentGate, a_test_with, agent, agents, asks
 from dashboard import Browser, Page
 from filled_store import selects
 from gateway_fixtures import Reading, gate_and_model
-from live_pages import Element, open_page, parse, watching
+from live_pages import Element, PageSocket, open_page, parse, watching
 from scripted_model import chat, named, says, streams
 from servers import eventually
 from xgw.store.models import Step
@@ -100,7 +100,6 @@ def test_the_page_has_the_whole_configuration(gate: AgentGate, browser: Browser)
     look = page.one("details", id="tool-1").text
     assert look.startswith("look Look at the weather.")
     assert '"Celsius or Fahrenheit."' in look
-    assert "Nobody has said anything" not in page.text
 
 
 def test_what_an_agent_is_told_stays_text(browser: Browser) -> None:
@@ -113,11 +112,55 @@ def test_what_an_agent_is_told_stays_text(browser: Browser) -> None:
 
 
 def test_the_pages_ask_the_store_little(browser: Browser) -> None:
-    for path, most in (("/ui/agents", 1), ("/ui/agents/a", 3)):
+    for path, most in (("/ui/agents", 2), ("/ui/agents/a", 3)):
         with selects() as statements:
             browser.open(path)
-        # Meanwhile the server looks for events and turns by itself.
-        assert 1 <= sum('FROM "sessions"' in text for text, _ in statements) <= most
+        assert len([text for text, _ in statements if "api_keys" not in text]) == most
+
+
+# -- live ------------------------------------------------------------------------------------------
+
+
+def test_the_list_counts_an_agents_sessions_while_they_come_and_go(gate: AgentGate) -> None:
+    gate.model.will(says("hello"), says("plain"))
+    before = int(row_of(open_page(gate.gate, "/ui/agents")).split()[0])
+    with watching(gate.gate, open_page(gate.gate, "/ui/agents")) as socket:
+        gate.gate.ended(gate.gate.post(chat("not an agent's", **named("no agent"))))
+        session = gate.ended(gate.say("hi", "counted"))["session_id"]
+        drawn = socket.until_swap(f"{before + 1} session", "agent-a")
+        assert row_of(open_page(gate.gate, "/ui/agents")) == row_of(drawn)
+        assert gate.gate.get(f"/sessions/{session}", "DELETE").status == 204
+        socket.until_swap(f"{before} session", "agent-a")
+
+
+def row_of(page: Element) -> str:
+    """How much the agent `a` is used."""
+    [row] = [row for row in page.all("tbody") if row.attributes["id"] == "agent-a"]
+    return row.one("td", class_="cell-sessions").text
+
+
+def test_the_page_of_an_agent_shows_its_sessions_while_they_come_and_go(gate: AgentGate) -> None:
+    gate.model.will(says("hello"), says("plain"))
+    page = open_page(gate.gate, "/ui/agents/a")
+    count = int(page.one("dl", id="use").all("dd")[0].text)
+    with watching(gate.gate, page) as socket:
+        gate.gate.ended(gate.gate.post(chat("not an agent's", **named("nobody's"))))
+        session = gate.ended(gate.say("hi", "watched"))["session_id"]
+        [row] = socket.until_swap("hi", "rows-head").all("tbody")
+        assert row.attributes["id"] == f"session-{session}"
+        socket.until_swap("done", f"session-{session}")
+        socket.until_swap(f"sessions {count + 1} last used", "use")
+        assert gate.gate.get(f"/sessions/{session}", "DELETE").status == 204
+        socket.until(lambda: socket.placed(f"session-{session}", "delete"))
+        socket.until_swap(f"sessions {count} last used", "use")
+    added = [row.text for row in socket.placed("rows-head", "afterend")]
+    assert not [text for text in added if "not an agent's" in text]
+
+
+def test_the_page_of_an_agent_that_there_is_not_is_not_kept_up_to_date(gate: AgentGate) -> None:
+    socket = PageSocket(gate.gate, "/ui/socket?page=agent&name=nobody&after=0")
+    assert socket.end() == 1008
+    socket.close()
 
 
 # -- chats -----------------------------------------------------------------------------------------

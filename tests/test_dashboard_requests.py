@@ -13,7 +13,7 @@ import pytest
 from filled_pages import FilledPages, filled_pages, rows_of
 from filled_store import at, selects
 from gateway_fixtures import CHAT, PROVIDER_KEY, gate_and_model
-from live_pages import Element, open_page, parse, watching
+from live_pages import Element, open_page, parse, socket_path, watching
 from scripted_model import chat, says, streams
 from xgw import clock, ids
 from xgw.events import Envelope
@@ -33,6 +33,14 @@ def pages(tmp_path: Path) -> Iterator[FilledPages]:
 
 def event(type: str, step: str, **payload: Any) -> Envelope:
     return Envelope(1, type, at(0), "default", None, None, None, step, payload)
+
+
+def session_event(type: str, session: str) -> Envelope:
+    return Envelope(1, type, at(0), "default", session, None, None, None, {})
+
+
+def turn_event(type: str, turn: str, step: str) -> Envelope:
+    return Envelope(1, type, at(0), "default", None, turn, None, step, {})
 
 
 def headings(page: Element) -> list[str]:
@@ -169,8 +177,8 @@ def test_pages_take_few_statements(pages: FilledPages) -> None:
     body = pages.filled.body({"messages": [{"role": "user", "content": str(n)} for n in range(9)]})
     request = pages.filled.request(request_payload=body, response_body=body)
     assert len(pages.statements("/ui/requests")) == 2
-    # The row, its two bodies, and the parts of bodies that are kept apart.
-    assert len(pages.statements(f"/ui/requests/{request}")) <= 4
+    # The newest event, the row, its two bodies with all that is kept apart.
+    assert len(pages.statements(f"/ui/requests/{request}")) == 3
 
 
 # -- one request -----------------------------------------------------------------------------------
@@ -349,6 +357,45 @@ def test_many_are_read_at_once(pages: FilledPages) -> None:
     with selects() as statements:
         assert len(screen.drawn(*(event("step.completed", step) for step in steps))) == 20
     assert len(statements) == 1
+
+
+def test_requests_of_a_deleted_session_are_named_by_it(pages: FilledPages) -> None:
+    session = pages.filled.session()
+    request = pages.filled.request(pages.filled.turn(session), session_id=session)
+    page = pages.open("/ui/requests").tree
+    row = page.one("tbody", id=f"request-{request}")
+    assert row.attributes["data-session"] == session
+    assert page.one(id="deleted").attributes["data-deleted"] == ""
+    screen = pages.screen("requests")
+    [swap] = screen.drawn(session_event("session.deleted", session))
+    assert swap.target == "deleted"
+    assert parse(swap.html).one(id="deleted").attributes["data-deleted"] == session
+    assert screen.drawn(session_event("session.created", session)) == []
+
+
+def test_the_page_of_a_request_is_drawn_once_it_has_ended(pages: FilledPages) -> None:
+    filled = pages.filled
+    turn = filled.turn()
+    run = filled.run(turn)
+    step, other = (filled.step(run, turn, step_index=number) for number in range(2))
+    request = filled.request(turn, step_id=step, **OPEN)
+    page = pages.open(f"/ui/requests/{request}").tree
+    assert page.one("h1").one(class_="state").text == "running"
+    path = socket_path(page)
+    assert all(part in path for part in ("page=request", f"id={request}", f"turn={turn}"))
+    screen = pages.screen("request", id=request, turn=turn, step=step)
+    assert screen.drawn(turn_event("step.completed", turn, other)) == []
+    filled.change("request_logs", request, status_code=200, ended_at=at(2))
+    [swap] = screen.drawn(turn_event("step.completed", turn, step))
+    assert swap.target == f"request-{request}"
+    assert swap.html.strip() in pages.client.get(f"/ui/requests/{request}").body.decode()
+    assert parse(swap.html).one("h1").one(class_="state").text == "200"
+    assert screen.drawn() == []
+
+
+def test_a_request_without_a_turn_is_not_kept_up_to_date(pages: FilledPages) -> None:
+    page = pages.open(f"/ui/requests/{pages.filled.request()}").tree
+    assert not [e for e in page.walk() if "hx-ws:connect" in e.attributes]
 
 
 def test_an_attempt_is_seen_while_it_happens_and_after_a_reload(tmp_path: Path) -> None:

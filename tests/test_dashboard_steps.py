@@ -352,6 +352,71 @@ def test_a_long_message_is_folded_and_a_longer_one_cut(pages: FilledPages) -> No
     assert orjson.loads(reply.body)["content"] == "x" * (SHOWN_BYTES + 5)
 
 
+LONG = [SYSTEM, *(user(f"message {number}") for number in range(2, 1002))]
+
+
+def numbers(sent: Element) -> list[int]:
+    return [int(head.text.split()[0]) for head in sent.all("header", class_="sent-head")]
+
+
+def links(part: Element) -> dict[str, str]:
+    return {link.text: link.attributes["href"] for link in part.all("a")}
+
+
+def test_many_messages_are_shown_page_by_page(pages: FilledPages) -> None:
+    pages.services.counter.load()
+    step = pages.filled.call(model="gpt-4o", input_payload=asked(pages, *LONG, tools=[TOOL]))
+    path = f"/ui/steps/{step}?tab=sent"
+    sent = shown(pages, step, "sent")
+    assert sent.one(class_="tab-line").text.startswith("1,001 messages · 1 tool · ~")
+    assert numbers(sent) == list(range(1, 51))
+    assert "Earlier messages" not in sent.text
+    assert links(sent)["Later messages"] == f"{path}&from=51"
+    # The bar is of all of them; the parameters stand below every page.
+    assert 100 < len(sent.one(class_="shares").all("rect")) <= 202
+    assert fields(sent)["model"] == "gpt-4o"
+    seen = numbers(sent)
+    while href := links(sent).get("Later messages"):
+        sent = pages.open(href).tree.one("section", id=f"step-{step}")
+        seen += numbers(sent)
+    assert seen == list(range(1, 1002))
+    assert links(sent)["Earlier messages"] == f"{path}&from=901"
+    newest = pages.open(links(shown(pages, step, "sent"))["Newest messages"])
+    assert numbers(newest.tree) == list(range(951, 1002))
+    assert links(newest.tree)["From the start"] == f"{path}&from=1"
+
+
+@pytest.mark.parametrize(
+    ("number", "first"),
+    [
+        ("37", 1),
+        ("50", 1),
+        ("51", 51),
+        ("120", 51),
+        ("99999999", 51),
+        ("0", 1),
+        ("-1", 1),
+        ("x", 1),
+        ("", 1),
+    ],
+)
+def test_a_page_of_messages_is_found_by_any_message_on_it(
+    pages: FilledPages, number: str, first: int
+) -> None:
+    step = pages.filled.call(input_payload=asked(pages, *LONG[:120]))
+    page = step_page(pages, step, "sent", f"&from={number}")
+    assert numbers(page)[0] == first
+    assert page.all("li", id=f"sent-{step}-{first}")
+    assert len(numbers(page)) == (50 if first == 1 else 70)
+
+
+def test_messages_that_fit_one_page_lead_nowhere(pages: FilledPages) -> None:
+    step = pages.filled.call(input_payload=asked(pages, *LONG[:99]))
+    sent = shown(pages, step, "sent")
+    assert len(numbers(sent)) == 99
+    assert list(links(sent)) == ["Show the whole request"]
+
+
 @pytest.mark.parametrize("number", ["0", "2", "-1"])
 def test_a_message_that_was_not_sent(pages: FilledPages, number: str) -> None:
     step = pages.filled.call(input_payload=asked(pages, HELLO))
@@ -802,38 +867,41 @@ def test_hostile_words_stay_words(pages: FilledPages, tab: str) -> None:
 @pytest.mark.parametrize(
     ("tab", "most"),
     [
-        ("summary", 6),
-        ("sent", 8),
-        ("received", 6),
-        ("changes", 13),
-        ("attempts", 4),
-        ("timing", 5),
-        ("usage", 4),
-        ("raw", 9),
+        ("summary", 5),
+        ("sent", 4),
+        ("received", 4),
+        ("changes", 5),
+        ("attempts", 3),
+        ("timing", 4),
+        ("usage", 3),
+        ("raw", 5),
     ],
 )
+@pytest.mark.parametrize("count", [1, 40, 2000])
 def test_a_tab_takes_so_many_statements_whatever_its_size(
-    pages: FilledPages, tab: str, most: int
+    pages: FilledPages, tab: str, most: int, count: int
 ) -> None:
     session = pages.filled.session()
-    history = [user(f"message {number}") for number in range(200)]
+    history = [user(f"message {number}") for number in range(count)]
     pages.filled.call(session, input_payload=asked(pages, *history[:-1]))
     turn = pages.filled.turn(session, 1, turn_index=5)
     run = pages.filled.run(turn)
+    said, brought = asked(pages, *history), answered(pages, "ok " * 2000)
     for number in range(40):
         step = pages.filled.step(
             run,
             turn,
             1 + number / 100,
             step_index=number,
+            attempt=1 if number == 0 else 2,
+            model_requested=None,
             session_id=session,
-            input_payload=asked(pages, *history),
-            output_payload=answered(pages, "ok " * 2000),
+            input_payload=said,
+            output_payload=brought,
         )
-        body = pages.filled.body({"messages": history})
-        pages.filled.request(turn, step_id=step, request_payload=body, response_body=body)
+        pages.filled.request(turn, step_id=step, request_payload=said, response_body=brought)
     found = pages.statements(f"/ui/steps/{step}?tab={tab}")
-    assert len(found) <= most, [text for text, _ in found]
+    assert len(found) == most, [text for text, _ in found]
 
 
 # -- live ------------------------------------------------------------------------------------------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard import Browser
 from filled_pages import filled_pages
-from filled_store import at, selects
+from filled_store import FilledStore, at, selects
 from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
 from live_pages import Element, open_page, page_of
 from scripted_model import (
@@ -34,6 +36,7 @@ from scripted_model import (
 )
 from xgw.config import Retry, Route
 from xgw.events import Envelope
+from xgw.queries import runs
 from xgw.store.models import Message
 
 HOSTILE = (
@@ -218,18 +221,80 @@ def test_a_turn_that_is_not_there(gate: Gate) -> None:
     assert "There is no turn" in page.text
 
 
-def test_pages_take_few_statements_however_much_there_is(gate: Gate) -> None:
-    for _ in range(3):
-        gate.model.will(asks_for("call_1"), says())
-        gate.post(chat("q", **named("many")))
-        gate.post(chat(user("q"), said(None, call("call_1")), result("call_1"), **named("many")))
-    [*_, turn] = gate.turns("many")
-    for path, most in ((f"/ui/turns/{turn['id']}", 5), ("/ui/sessions/many", 9)):
-        with selects() as statements:
-            open_page(gate, path)
-        # The poll for other processes' events may fall into it.
-        mine = [s for s, _ in statements if "api_keys" not in s]
-        assert len(mine) <= most + 2, mine
+@contextlib.contextmanager
+def filled_gate(folder: Path) -> Iterator[tuple[Gate, FilledStore]]:
+    """A whole server, into whose store a test writes row by row, as another process would."""
+    with gate_and_model(folder) as gate:
+        filled = FilledStore(folder)
+        try:
+            yield gate, filled
+        finally:
+            filled.close()
+
+
+@pytest.mark.parametrize("kind", ["chat", "agent"])
+@pytest.mark.parametrize("count", [1, 30])
+def test_pages_take_few_statements_however_much_there_is(
+    tmp_path: Path, kind: str, count: int
+) -> None:
+    with filled_gate(tmp_path) as (gate, filled):
+        session = filled.session("many", kind=kind, agent_name="a" if kind == "agent" else None)
+        columns: dict[str, Any] = {"agent_name": "a", "endpoint": None} if kind == "agent" else {}
+        config = filled.body({"limits": {"max_iterations": 9}, "instructions": "Be brief. " * 90})
+        for index in range(count):
+            asked = filled.text(f"asked {index} at length " * 60)
+            answer = filled.text(f"answered {index} at length " * 60)
+            turn = filled.turn(
+                session,
+                index,
+                turn_index=index,
+                user_input=asked,
+                final_output=answer,
+                config_snapshot=config if kind == "agent" else None,
+                **columns,
+            )
+            run = filled.run(turn, index)
+            steps = [
+                filled.step(run, turn, index, step_index=n, session_id=session) for n in range(3)
+            ]
+            parts = [{"type": "text", "text": f"part {index} " * 300}]
+            filled.message(session, turn, 2 * index, content=asked, parts=filled.json(parts))
+            filled.message(session, turn, 2 * index + 1, step_id=steps[0], content=answer)
+        asking = {**columns, "turn_index": count, "status": "queued", "user_input": "Next?"}
+        filled.turn(session, count, **asking)
+        paths = {
+            f"/ui/turns/{turn}": 4,
+            f"/ui/sessions/{session}": 5,
+            "/ui/sessions/many?turn=active": 5,
+            f"/ui/sessions/{session}?turn={turn}": 5,
+        }
+        for path, most in paths.items():
+            with selects() as found:
+                page = open_page(gate, path)
+            statements = [one for one in found if "api_keys" not in one[0]]
+            assert len(statements) == most, [text for text, _ in statements]
+        page = open_page(gate, f"/ui/sessions/{session}")
+        assert page.one("h1").text.startswith("asked 0 at length")
+        assert len(page.all("section", class_="turn-block")) == min(20, count + 1)
+        assert page.one("section", class_="turn-panel").attributes["id"] == f"turn-{turn}"
+        assert ("iterations" in page.one("aside").text) == (kind == "agent")
+        if kind == "agent":
+            assert "Next?" in page.one(id=f"waiting-{session}").text
+
+
+def test_the_panel_of_a_turn_with_very_many_steps_has_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "MOST_STEPS", 3)
+    with filled_gate(tmp_path) as (gate, filled):
+        session = filled.session()
+        turn = filled.turn(session)
+        run = filled.run(turn)
+        for number in range(5):
+            filled.step(run, turn, number, step_index=number, session_id=session)
+        page = open_page(gate, f"/ui/sessions/{session}")
+        assert len(page.one("aside").all("li", class_="bar")) == 5
+        assert len(page.one(id=f"entries-{turn}").all("article")) == 3
 
 
 # -- sessions --------------------------------------------------------------------------------------

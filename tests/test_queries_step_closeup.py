@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import orjson
 import pytest
 
 from filled_store import FilledStore, at, selects
-from xgw.queries import attempts, cuts, step_closeup
-from xgw.queries.step_closeup import Bodies, Body, SentMessage, StepCloseup
+from xgw.queries import attempts, cuts, requests, step_closeup
+from xgw.queries.step_closeup import Bodies, Body, Measure, SentMessage, StepCloseup
 
 OPEN: dict[str, Any] = {"status": "running", "ended_at": None}
 
@@ -43,24 +44,35 @@ def len_of(message: Any) -> int | None:
 # -- where it stands -------------------------------------------------------------------------------
 
 
-def test_a_step_comes_with_its_turn_and_its_exchanges(filled: FilledStore) -> None:
+def test_a_step_comes_with_its_turn(filled: FilledStore) -> None:
     session = filled.session()
     asked = "asked at length " * 100
     turn = filled.turn(session, turn_index=4, user_input=filled.text(asked))
     run = filled.run(turn, run_index=2)
     step = filled.step(run, turn, session_id=session, metadata={"x": 1})
-    later, earlier = (
-        filled.request(turn, start, step_id=step, frames=[[0, 1]], error_body="x" * length)
-        for start, length in ((2, 3), (1, 300_000))
-    )
     found = find(filled, step)
     assert (found.step["id"], found.step["session_id"]) == (step, session)
     assert found.step["metadata"] == {"x": 1}
     assert (found.step["turn_index"], found.step["run_index"]) == (4, 2)
     assert found.step["user_input"] == asked[:200]
-    assert [row["id"] for row in found.requests] == [earlier, later]
-    assert [row["cut"] for row in found.requests] == [{"error_body": 300_000}, {}]
-    assert "frames" not in found.requests[0]
+
+
+def test_the_exchanges_of_a_step(filled: FilledStore) -> None:
+    turn = filled.turn()
+    run = filled.run(turn)
+    step, other = (filled.step(run, turn, step_index=number) for number in range(2))
+    later, earlier = (
+        filled.request(turn, start, step_id=step, frames=[[0, 1]], status_code=code)
+        for start, code in ((2, 200), (1, 503))
+    )
+    assert requests.exchanges_of_step(filled.store, step) == [
+        {"id": earlier, "method": "POST", "status_code": 503},
+        {"id": later, "method": "POST", "status_code": 200},
+    ]
+    last = requests.last_of_step(filled.store, step)
+    assert last is not None
+    assert (last["id"], last["exchanges"], last["frames"]) == (later, 2, [[0, 1]])
+    assert requests.last_of_step(filled.store, other) is None
 
 
 def test_a_step_is_found_in_its_own_project_alone(filled: FilledStore) -> None:
@@ -160,8 +172,7 @@ def test_a_request_is_taken_apart(filled: FilledStore) -> None:
     assert found is not None
     assert found.size == len(orjson.dumps(sent))
     assert [message.value for message in found.messages] == said
-    assert [message.role for message in found.messages] == ["system", "user"]
-    assert [message.tokens for message in found.messages] == [9, 5]
+    assert found.measures == [Measure("system", 9), Measure("user", 5)]
     assert [message.size for message in found.messages] == [len(orjson.dumps(m)) for m in said]
     assert (found.tools and found.tools.value, found.other) == (tools, None)
     assert (found.parameters and found.parameters.value) == {"model": "m", "temperature": 0.5}
@@ -185,8 +196,7 @@ def test_odd_requests_are_shown_as_they_are(
     ).sent
     assert found is not None
     assert [message.value for message in found.messages] == values
-    assert {message.role for message in found.messages} <= {None}
-    assert {message.tokens for message in found.messages} <= {None}
+    assert found.measures == [Measure(None, None)] * len(values)
 
 
 def test_a_request_that_is_no_object_is_shown_whole(filled: FilledStore) -> None:
@@ -208,11 +218,20 @@ def test_of_a_long_request_the_first_message_and_the_last_ones_are_shown(
     whole = [message.index for message in found.messages if not message.is_cut]
     assert shown == [0, 15, 16, 17, 18, 19]
     assert whole == [0, 16, 17, 18, 19]
-    assert [message.tokens for message in found.messages] == [len(m["content"]) for m in said]
-    assert {message.role for message in found.messages} == {"user"}
+    assert found.measures == [Measure("user", len(m["content"])) for m in said]
     left_out = found.messages[7]
     size = len(orjson.dumps(said[7]))
-    assert left_out == SentMessage(7, "user", None, size, is_cut=True, tokens=50_002)
+    assert left_out == SentMessage(7, None, size, is_cut=True)
+
+
+def test_of_a_request_the_messages_that_are_asked_for_are_brought(filled: FilledStore) -> None:
+    said = [{"role": "user", "content": str(n)} for n in range(40)]
+    step = {"input_payload": filled.body({"messages": said}), "output_payload": None}
+    part = step_closeup.read_bodies(filled.store, step, len_of, lambda count: range(30, count))
+    assert part.sent is not None
+    assert [message.value for message in part.sent.messages] == said[30:]
+    assert [message.index for message in part.sent.messages] == list(range(30, 40))
+    assert len(part.sent.measures) == 40
 
 
 def test_what_was_received_is_shown_cut_with_its_size(filled: FilledStore) -> None:
@@ -233,7 +252,7 @@ def test_bodies_that_are_gone_or_never_were_are_none(filled: FilledStore) -> Non
 # -- what it costs ---------------------------------------------------------------------------------
 
 
-def test_a_step_takes_three_statements_however_long_its_run(filled: FilledStore) -> None:
+def test_a_step_takes_two_statements_however_long_its_run(filled: FilledStore) -> None:
     turn = filled.turn(user_input=filled.text("asked at length " * 100))
     run = filled.run(turn)
     made = [filled.step(run, turn, n, step_index=n, status="error") for n in range(120)]
@@ -241,13 +260,13 @@ def test_a_step_takes_three_statements_however_long_its_run(filled: FilledStore)
     with selects() as statements:
         found = find(filled, made[60])
     assert (found.previous_failed_id, found.next_failed_id) == (made[59], made[61])
-    assert len(statements) == 3
+    assert len(statements) == 2
     plan = "\n".join(filled.explain(statement) for statement in statements)
     assert "SCAN" not in plan.replace("SCAN CONSTANT ROW", ""), plan
 
 
-@pytest.mark.parametrize(("count", "most"), [(1, 3), (16, 3), (200, 5)])
-def test_bodies_take_a_statement_for_each_level(filled: FilledStore, count: int, most: int) -> None:
+@pytest.mark.parametrize("count", [1, 16, 2000])
+def test_bodies_take_one_statement_whatever_their_size(filled: FilledStore, count: int) -> None:
     said = [{"role": "user", "content": f"{n} " + "long " * 200} for n in range(count)]
     sent = filled.body({"model": "m", "messages": said})
     step = {"input_payload": sent, "output_payload": filled.body({"choices": []})}
@@ -255,4 +274,5 @@ def test_bodies_take_a_statement_for_each_level(filled: FilledStore, count: int,
         found = step_closeup.read_bodies(filled.store, step).sent
     assert found is not None
     assert len(found.messages) == count
-    assert len(statements) <= most
+    assert len(statements) == 1
+    assert not re.search(r"SCAN p\b", filled.explain(statements[0]))

@@ -132,6 +132,7 @@
   }
 
   function after() {
+    for (const sign of all("[data-deleted]")) drop(sign);
     for (const entry of all("[data-hold]")) hold(entry);
     for (const row of all("[data-gone]")) leave(row);
     for (const list of all("[data-most]")) trim(list);
@@ -189,11 +190,20 @@
     else go();
   }
 
+  // Rows of sessions that were deleted: only the page knows which they are.
+  function drop(sign) {
+    for (const id of sign.dataset.deleted.split(" ")) {
+      for (const row of all("[data-row][data-session]")) if (row.dataset.session === id) row.dataset.gone = "";
+    }
+    sign.dataset.deleted = "";
+  }
+
   // What has come in on top makes the last rows go; they are loaded again by whoever scrolls there.
   function trim(list) {
     const rows = all("[data-row]", list), most = Number(list.dataset.most), older = $("older");
-    if (rows.length <= most || !older || document.scrollingElement.scrollTop > innerHeight) return;
+    if (rows.length <= most || (older && document.scrollingElement.scrollTop > innerHeight)) return;
     for (const row of rows.slice(most)) row.remove();
+    if (!older) return;
     const link = older.querySelector("a"), url = new URL(link.href);
     url.searchParams.set("cursor", rows[most - 1].dataset.cursor);
     link.href = url.href;

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import peewee
 from peewee import fn
 
 from xgw.queries import lines
@@ -16,7 +18,7 @@ from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
-from xgw.store.models import Run, Session, Turn
+from xgw.store.models import Event, Run, Session, Turn
 
 MOST_OPEN = 101
 """Turns of a session that are not over: one that runs, and as many as may wait."""
@@ -58,25 +60,46 @@ def list_queued(store: Store) -> list[Row]:
 
 def list_open(store: Store, session_id: str) -> list[Row]:
     """An agent's turns in a session that run or wait, as lines in order: one statement."""
-    conditions = [
-        Turn.session_id == session_id,
+    page = Page(MOST_OPEN, None, "asc")
+    return lines.fetch(store, open_in(session_id), BY_INDEX, page).rows
+
+
+def open_in(session_id: str) -> list[peewee.ColumnBase]:
+    """The conditions on `turns` that an agent's turns of a session fulfil while they are open."""
+    # Not by the index on sessions: a session may have any number of turns, and few are open.
+    return [
+        Turn.session_id.concat("") == session_id,
         Turn.status.in_(OPEN_TURN),
         Turn.endpoint.is_null(),
     ]
-    return lines.fetch(store, conditions, BY_INDEX, Page(MOST_OPEN, None, "asc")).rows
 
 
 def count_use(store: Store) -> Mapping[str, Use]:
     """The use of each agent that has sessions, by its name: one statement."""
     query = (
-        Session.select(
-            Session.agent_name,
-            fn.COUNT(Session.id).alias("number"),
-            fn.MAX(activity_of(Session))
-            .converter(Session.created_at.python_value)
-            .alias("last_at"),
-        )
+        _use(Session.agent_name)
         .where(Session.kind == "agent", Session.agent_name.is_null(False))
         .group_by(Session.agent_name)
     )
     return {row["agent_name"]: Use(row["number"], row["last_at"]) for row in store.fetch(query)}
+
+
+def find_use(store: Store, name: str) -> tuple[Use, int]:
+    """The use of one agent, and the `seq` of the newest event then: one statement."""
+    newest = Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)).alias("newest")
+    query = _use(newest).where(Session.kind == "agent", Session.agent_name == name)
+    [row] = store.fetch(query)
+    return Use(row["number"], row["last_at"]), row["newest"]
+
+
+def names_in(store: Store, session_ids: Collection[str]) -> set[str]:
+    """The agents whose sessions are among these: one statement."""
+    query = Session.select(Session.agent_name).where(
+        Session.id.in_(list(session_ids)), Session.kind == "agent"
+    )
+    return {row["agent_name"] for row in store.fetch(query.distinct())}
+
+
+def _use(*columns: Any) -> peewee.ModelSelect[Session]:
+    last_at = fn.MAX(activity_of(Session)).converter(Session.created_at.python_value)
+    return Session.select(*columns, fn.COUNT(Session.id).alias("number"), last_at.alias("last_at"))

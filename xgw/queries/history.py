@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import peewee
 from peewee import fn
 
-from xgw.queries import lines, pages
-from xgw.queries.cuts import MOST, cut_columns
+from xgw.queries import lines, pages, runs
+from xgw.queries.agents import open_in
+from xgw.queries.cuts import cut_columns
 from xgw.queries.pages import Page, Row, Slice
+from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import SelectByIds
 from xgw.queries.texts import bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
-from xgw.store.models import Message, Step, Turn
+from xgw.store.models import Message, Turn
 
 MOST_MESSAGES = 500
-MOST_STEPS = 2000
-
-_HEAVY_OF_STEP = frozenset(
-    {"input_payload", "output_payload", "partial_output", "tool_calls", "usage_raw", "metadata"}
-)
-STEP_COLUMNS = [f for f in Step._meta.sorted_fields if f.name not in _HEAVY_OF_STEP]
-"""Of a step what a line needs: nothing whose size has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +30,13 @@ class Window:
 
     `older` and `newer` are the cursors of the pages (`desc`, `asc`) on either side, None at the
     ends. `left_out`: these turns have more messages than MOST_MESSAGES or more steps than
-    MOST_STEPS, and the earliest ones are not here.
+    `runs.MOST_STEPS`, and the earliest ones are not here.
     Of messages `content`, `parts` and `tool_calls` are cut, see `cuts`; a step under way has
     `partial_output`.
+
+    `waiting` are an agent's turns in this session that are open, as lines in order. `chosen` is the
+    turn that is looked at closely, with its `runs` and their `steps` in order, None before the
+    first; `config` is what its `config_snapshot` says, None where there is none (any more).
     """
 
     turns: list[Row] = field(default_factory=list)
@@ -46,6 +45,9 @@ class Window:
     older: str | None = None
     newer: str | None = None
     left_out: bool = False
+    waiting: list[Row] = field(default_factory=list)
+    chosen: Row | None = None
+    config: Any = None
 
 
 def list_lines(store: Store, session_id: str, page: Page) -> Slice:
@@ -59,15 +61,23 @@ def find_lines(store: Store, turn_ids: Collection[str]) -> list[Row]:
     return lines.fetch(store, [Turn.id.in_(list(turn_ids))], BY_INDEX, these).rows
 
 
-def read(store: Store, session_id: str, page: Page) -> Window:
+def read(store: Store, session_id: str, page: Page, turn_id: str = "") -> Window:
     """A page of turns and what was said in them: three statements.
 
-    Two more where the parts of messages are long. Raises ApiError 400 `invalid_cursor`.
+    `turn_id` is the one to look at closely; without it, it is the one that began last. One more
+    statement where that has a configuration or the parts of messages are long. Raises ApiError 400
+    `invalid_cursor`.
     """
     with snapshot(store):
-        found = list_lines(store, session_id, page)
-        turns = found.rows if page.order == "desc" else found.rows[::-1]
-        return _window(store, turns, has_older=page.order == "asc" or found.has_more)
+        found, waiting = lines.fetch_beside(
+            store, [Turn.session_id == session_id], open_in(session_id), BY_INDEX, page
+        )
+        if page.order == "asc":
+            found.rows.reverse()
+        else:
+            waiting.reverse()
+        has_older = page.order == "asc" or found.has_more
+        return _window(store, found.rows, waiting, turn_id, has_older=has_older)
 
 
 def read_around(store: Store, session_id: str, turn_id: str, limit: int) -> Window:
@@ -80,8 +90,10 @@ def read_around(store: Store, session_id: str, turn_id: str, limit: int) -> Wind
     upto = fn.COALESCE(index, last) + limit // 2
     with snapshot(store):
         inside = [Turn.session_id == session_id, Turn.turn_index <= upto]
-        found = lines.fetch(store, inside, BY_INDEX, Page(limit))
-        return _window(store, found.rows, has_older=found.has_more)
+        found, waiting = lines.fetch_beside(
+            store, inside, open_in(session_id), BY_INDEX, Page(limit)
+        )
+        return _window(store, found.rows, waiting[::-1], turn_id, has_older=found.has_more)
 
 
 # -- what was said and done ------------------------------------------------------------------------
@@ -93,22 +105,21 @@ def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
     One statement; two more where parts are long.
     """
     with snapshot(store):
-        found = _MESSAGES.fetch(store, turn_ids)
-        rows = found[MOST_MESSAGES - 1 :: -1]
-        take_text(rows, "content")
-        bring_back(store, rows, ("parts",))
+        rows, more, _ = said_beside(store, turn_ids, ())
+    return rows, more
+
+
+def said_beside(
+    store: Store, turn_ids: list[str], keys: Collection[str]
+) -> tuple[list[Row], bool, Mapping[str, bytes]]:
+    """The same, and the bodies with these hashes, in no more statements; in a snapshot."""
+    found = _MESSAGES.fetch(store, turn_ids)
+    rows = found[MOST_MESSAGES - 1 :: -1]
+    take_text(rows, "content")
+    bodies = bring_back(store, rows, ("parts",), keys)
     for row in rows:
         cut_columns(row, ("content", "parts", "tool_calls"))
-    return rows, len(found) > MOST_MESSAGES
-
-
-def done_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
-    """The newest MOST_STEPS of these turns by their start, light, and whether there are more.
-
-    One statement. A step under way has `partial_output`.
-    """
-    found = _STEPS.fetch(store, turn_ids)
-    return found[MOST_STEPS - 1 :: -1], len(found) > MOST_STEPS
+    return rows, len(found) > MOST_MESSAGES, bodies
 
 
 def _messages(turn_ids: Sequence[str]) -> peewee.ModelSelect[Message]:
@@ -117,25 +128,20 @@ def _messages(turn_ids: Sequence[str]) -> peewee.ModelSelect[Message]:
     return with_text(newest, Message.content)
 
 
-def _steps(turn_ids: Sequence[str]) -> peewee.ModelSelect[Step]:
-    so_far: Any = peewee.Case(
-        None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
-    )
-    query = Step.select(*STEP_COLUMNS, so_far.alias("partial_output"))
-    query = query.where(Step.turn_id.in_(turn_ids))
-    newest = query.order_by(Step.started_at.desc(), Step.step_index.desc())
-    return newest.limit(MOST_STEPS + 1)
+_MESSAGES = SelectByIds(_messages)
 
 
-_MESSAGES, _STEPS = SelectByIds(_messages), SelectByIds(_steps)
-
-
-def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:
+def _window(
+    store: Store, turns: list[Row], waiting: list[Row], turn_id: str, *, has_older: bool
+) -> Window:
     if not turns:
-        return Window()
+        return Window(waiting=waiting)
     ids = [row["id"] for row in turns]
-    messages, more_said = said_in(store, ids)
-    steps, more_done = done_in(store, ids)
+    chosen = next((row for row in turns if row["id"] == turn_id), None) or _newest(turns)
+    config: str | None = chosen["config_snapshot"]
+    messages, more_said, bodies = said_beside(store, ids, [config] if config else [])
+    begun, steps, more_done = runs.newest_steps(store, ids)
+    done = runs.light_of_turn(store, chosen["id"]) if more_done else _own(chosen, begun, steps)
     has_newer = turns[0]["turn_index"] < turns[0]["last_index"]
     return Window(
         turns,
@@ -144,4 +150,21 @@ def _window(store: Store, turns: list[Row], *, has_older: bool) -> Window:
         pages.cursor_at(BY_INDEX, turns[-1]) if has_older else None,
         pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
         more_said or more_done,
+        waiting,
+        _closely(chosen, done),
+        decoded(bodies[config]) if config and config in bodies else None,
     )
+
+
+def _newest(turns: Sequence[Row]) -> Row:
+    """The turn that began last; before any has, the first that waits."""
+    return next((turn for turn in turns if turn["state"] != "queued"), turns[-1])
+
+
+def _own(turn: Row, begun: Mapping[str, Row], steps: Iterable[Row]) -> list[Row]:
+    own = {id: run for id, run in begun.items() if run["turn_id"] == turn["id"]}
+    return runs.together(own, [step for step in steps if step["turn_id"] == turn["id"]])
+
+
+def _closely(line: Row, done: list[Row]) -> Row:
+    return {**line, "error_message": line["whole_error"], "runs": done}

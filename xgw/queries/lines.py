@@ -41,13 +41,37 @@ def list_lines(store: Store, filters: Filters, page: Page, project: str | None =
 def fetch(store: Store, conditions: Iterable[peewee.ColumnBase], sort: Sort, page: Page) -> Slice:
     """One page of lines under conditions on turns: one statement."""
     found = pages.fetch(store, _lines(), conditions, sort, page)
-    take_text(found.rows, "user_input")
-    for row in found.rows:
+    _finish(found.rows)
+    return found
+
+
+def fetch_beside(
+    store: Store,
+    conditions: Iterable[peewee.ColumnBase],
+    others: Iterable[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> tuple[Slice, list[Row]]:
+    """The same, and all lines under other conditions, in the order of the page: one statement.
+
+    These lines have what is told of a turn by itself, too: `metadata`, `config_snapshot`, and
+    `whole_error`, the error's message uncut.
+    """
+    query = _lines().select_extend(
+        Turn.metadata, Turn.config_snapshot, Turn.error_message.alias("whole_error")
+    )
+    found, beside = pages.fetch_beside(store, query, conditions, others, sort, page)
+    _finish([*found.rows, *beside])
+    return found, beside
+
+
+def _finish(rows: list[Row]) -> None:
+    take_text(rows, "user_input")
+    for row in rows:
         if row["user_input"] is not None:
             row["user_input"] = row["user_input"][:CHARACTERS]
         row["state"] = state_of_turn(row["status"], row["run_status"])
         row["limit"] = limit_of(row)
-    return found
 
 
 def limit_of(row: Row) -> str | None:

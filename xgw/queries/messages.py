@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+
+import peewee
 
 from peewee import fn
 
@@ -76,14 +78,27 @@ def shown_of_turn(
     query = Message.select().where(Message.turn_id == turn_id)
     if ids is not None:
         query = query.where(Message.id.in_(ids) | Message.step_id.in_(step_ids))
-    newest = query.order_by(Message.message_index.desc()).limit(MOST_SHOWN)
     with snapshot(store):
-        rows = store.fetch(with_text(newest, Message.content))[::-1]
-        take_text(rows, "content")
-        bring_back(store, rows, ("parts",))
+        return _shown(store, query, ())[0]
+
+
+def shown_beside(
+    store: Store, turn_id: str, keys: Collection[str]
+) -> tuple[list[Row], Mapping[str, bytes]]:
+    """All of them, and the bodies with these hashes, in no more statements; in a snapshot."""
+    return _shown(store, Message.select().where(Message.turn_id == turn_id), keys)
+
+
+def _shown(
+    store: Store, query: peewee.ModelSelect[Message], keys: Collection[str]
+) -> tuple[list[Row], Mapping[str, bytes]]:
+    newest = query.order_by(Message.message_index.desc()).limit(MOST_SHOWN)
+    rows = store.fetch(with_text(newest, Message.content))[::-1]
+    take_text(rows, "content")
+    bodies = bring_back(store, rows, ("parts",), keys)
     for row in rows:
         cut_columns(row, ("content", "parts", "tool_calls"))
-    return rows
+    return rows, bodies
 
 
 def find_message(store: Store, message_id: str) -> Row | None:

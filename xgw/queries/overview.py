@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from xgw import ids
 from xgw.queries import standing
 from xgw.queries.pages import Row
-from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import SelectByIds
-from xgw.queries.texts import bring_back
+from xgw.queries.texts import take_text
 from xgw.queries.wording import served_words
 from xgw.store.database import Store
 
 ARGUMENTS_CHARACTERS = 200
 
 _SESSIONS = SelectByIds(standing.of_sessions)
+_SESSION = SelectByIds(standing.of_named_session)
 _TURNS = SelectByIds(standing.of_turns)
 
 
@@ -77,23 +78,49 @@ class Overview(TurnOverview):
 class Strip:
     """Counts of turns: under way, waiting for a client or a person, stalled, and failed lately.
 
-    Stalled ones are under way too, but nothing was stored of them for a while.
+    Stalled ones are under way too, but nothing was stored of them for a while. `newest` is the
+    `seq` of the newest event at that moment.
     """
 
     running: int = 0
     waiting: int = 0
     stalled: int = 0
     errors: int = 0
+    newest: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A session with how it stands, and the `seq` of the newest event at that moment."""
+
+    session: Row
+    overview: Overview
+    newest: int
+
+
+def find_session(store: Store, ref: str) -> Head | None:
+    """The session of this id, else of this session key in the project `default`: one statement."""
+    try:
+        name = ids.client_identifier(ref)
+    except ValueError:
+        return None
+    rows = _SESSION.fetch(store, [name, name])
+    if not rows:
+        return None
+    take_text(rows, "first_input")
+    [found] = rows
+    own = [name for name in found if name.startswith(standing.OF_SESSION)]
+    session = {name.removeprefix(standing.OF_SESSION): found.pop(name) for name in own}
+    return Head(session, _session_overview(session, found), found["newest"])
 
 
 def of_sessions(store: Store, rows: Iterable[Row]) -> Mapping[str, Overview]:
-    """By session id, in one statement; two more where long texts have to be brought back."""
+    """By session id, in one statement."""
     sessions = {row["id"]: row for row in rows}
     if not sessions:
         return {}
-    with snapshot(store):
-        found = _SESSIONS.fetch(store, list(sessions))
-        bring_back(store, found, ("first_input",))
+    found = _SESSIONS.fetch(store, list(sessions))
+    take_text(found, "first_input")
     return {row["session"]: _session_overview(sessions[row["session"]], row) for row in found}
 
 

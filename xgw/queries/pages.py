@@ -71,9 +71,31 @@ def fetch(
     Raises ApiError 400 `invalid_cursor`.
     """
     rows = store.fetch(_sorted(query, conditions, sort, page).limit(page.limit + 1))
-    has_more = len(rows) > page.limit
-    del rows[page.limit :]
-    return Slice(rows, has_more, cursor_at(sort, rows[-1]) if has_more else None)
+    return _slice(rows, sort, page)
+
+
+def fetch_beside(
+    store: Store,
+    query: peewee.ModelSelect[Any],
+    conditions: Iterable[peewee.ColumnBase],
+    others: Iterable[peewee.ColumnBase],
+    sort: Sort,
+    page: Page,
+) -> tuple[Slice, list[Row]]:
+    """One page of `query` as `fetch` gives it, and all rows under `others`: one statement."""
+    shown: Any = _sorted(query.model.select(sort.id), conditions, sort, page)
+    shown = shown.limit(page.limit + 1).alias("shown")
+    on_page: Any = peewee.Select((shown,), (shown.c.id, peewee.SQL("1").alias("is_shown")))
+    beside = query.model.select(sort.id, peewee.SQL("0")).where(*others)
+    named = on_page.union_all(beside).alias("named")
+    query = query.select_extend(named.c.is_shown).join(
+        named, on=(named.c.id == sort.id), src=query.model
+    )
+    term = sort.expression.asc() if page.order == "asc" else sort.expression.desc()
+    parted: tuple[list[Row], list[Row]] = ([], [])
+    for row in store.fetch(query.order_by(term)):
+        parted[row.pop("is_shown")].append(row)
+    return _slice(parted[1], sort, page), parted[0]
 
 
 def search(
@@ -128,6 +150,13 @@ def cursor_at(sort: Sort, row: Row) -> str:
     """The cursor of the page that begins after this row."""
     position = orjson.dumps([sort.name, sort.value_of(row), row["id"]])
     return base64.urlsafe_b64encode(position).rstrip(b"=").decode()
+
+
+def _slice(rows: list[Row], sort: Sort, page: Page) -> Slice:
+    """A page, from one row more than it has."""
+    has_more = len(rows) > page.limit
+    del rows[page.limit :]
+    return Slice(rows, has_more, cursor_at(sort, rows[-1]) if has_more else None)
 
 
 def _sorted(

@@ -46,19 +46,17 @@ def bodies(store: Store, hashes: Iterable[str]) -> dict[str, Any]:
 
 def find_bodies(store: Store, hashes: Iterable[str]) -> dict[str, bytes]:
     """The bytes of bodies by hash, of those that the store (still) has whole."""
-    known = list(hashes)
-    try:
-        return payloads.load_many(store, known)
-    except LookupError:
-        return {key: body for key in known if (body := find_body(store, key)) is not None}
+    return payloads.find_many(store, hashes)
+
+
+def find_listed(store: Store, hashes: Iterable[str]) -> dict[str, tuple[bytes, list[str]]]:
+    """The same, each with the hashes of its messages, [] where it has no list of them."""
+    return payloads.find_listed(store, hashes)
 
 
 def find_body(store: Store, hash: str) -> bytes | None:
     """The bytes of one body; None where the store does not have (all of) it any more."""
-    try:
-        return payloads.load(store, hash)
-    except LookupError:
-        return None
+    return find_bodies(store, [hash]).get(hash)
 
 
 def decoded(body: bytes) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from peewee import fn
+
 from xgw.queries import pages
 from xgw.queries.conditions import of_requests
 from xgw.queries.filters import Condition, Filters
@@ -69,6 +71,22 @@ def find_request(store: Store, request_id: str, project: str | None = None) -> R
     if project is not None:
         query = query.where(RequestLog.project_id == project)
     return store.fetch_one(query)
+
+
+def exchanges_of_step(store: Store, step_id: str) -> list[Row]:
+    """The exchanges of one attempt in order: their `id`, `method` and `status_code`."""
+    query = RequestLog.select(RequestLog.id, RequestLog.method, RequestLog.status_code)
+    query = query.where(RequestLog.step_id == step_id)
+    return store.fetch(query.order_by(RequestLog.started_at, RequestLog.id))
+
+
+def last_of_step(store: Store, step_id: str) -> Row | None:
+    """The last exchange of one attempt, whole, with how many (`exchanges`) it has in all."""
+    other = RequestLog.alias()
+    count = other.select(fn.COUNT(other.id)).where(other.step_id == step_id)
+    query = RequestLog.select(RequestLog, count.alias("exchanges"))
+    query = query.where(RequestLog.step_id == step_id)
+    return store.fetch_one(query.order_by(RequestLog.started_at.desc(), RequestLog.id.desc()))
 
 
 def of_step(store: Store, step_id: str) -> Row | None:

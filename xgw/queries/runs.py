@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import peewee
+from peewee import JOIN, fn
+
+from xgw.queries.cuts import MOST
 from xgw.queries.pages import Row
 from xgw.queries.snapshot import snapshot
+from xgw.queries.spelled import SelectByIds
 from xgw.store.database import Store
 from xgw.store.models import Run, Step, Turn
+
+MOST_STEPS = 2000
+
+_HEAVY_OF_STEP = frozenset(
+    {"input_payload", "output_payload", "partial_output", "tool_calls", "usage_raw", "metadata"}
+)
+STEP_COLUMNS = [f for f in Step._meta.sorted_fields if f.name not in _HEAVY_OF_STEP]
+"""Of a step what a line needs: nothing whose size has no bound."""
+
+_OF_RUN = "of_run_"
+_RUN_COLUMNS = (Run.id, Run.turn_id, Run.run_index, Run.status, Run.kind)
 
 
 def of_turn(store: Store, turn_id: str) -> list[Row]:
@@ -54,3 +73,69 @@ def of_turns_with_several(store: Store, session_id: str) -> list[Row]:
         .where(Turn.session_id == session_id, Run.run_index > 0)
     )
     return store.fetch(Run.select().where(Run.turn_id.in_(later)).order_by(Run.run_index))
+
+
+# -- light ones, with their steps in one statement ----------------------------------------------
+
+
+def newest_steps(store: Store, turn_ids: Sequence[str]) -> tuple[dict[str, Row], list[Row], bool]:
+    """Runs of these turns by id, their newest MOST_STEPS steps by the start, and if there are more.
+
+    One statement. Runs are light and have no steps; a step is light, one under way has
+    `partial_output`.
+    """
+    runs, steps = _parted(_NEWEST.fetch(store, turn_ids))
+    return runs, steps[MOST_STEPS - 1 :: -1], len(steps) > MOST_STEPS
+
+
+def light_of_turn(store: Store, turn_id: str) -> list[Row]:
+    """The runs of a turn, light and in order, each with all of its `steps`: one statement.
+
+    A step has `metadata` beside its light columns, one under way `partial_output`.
+    """
+    return together(*_parted(_ALL.fetch(store, [turn_id])))
+
+
+def together(runs: Mapping[str, Row], steps: Iterable[Row]) -> list[Row]:
+    """Runs in order, each with its steps in order."""
+    for run in runs.values():
+        run["steps"] = []
+    for step in sorted(steps, key=lambda row: int(row["step_index"])):
+        runs[step["run_id"]]["steps"].append(step)
+    return sorted(runs.values(), key=lambda run: int(run["run_index"]))
+
+
+def _parted(rows: Iterable[Row]) -> tuple[dict[str, Row], list[Row]]:
+    runs: dict[str, Row] = {}
+    steps: list[Row] = []
+    for row in rows:
+        run = {column.name: row.pop(_OF_RUN + column.name) for column in _RUN_COLUMNS}
+        runs.setdefault(run["id"], run)
+        if row["id"] is not None:
+            steps.append(row)
+    return runs, steps
+
+
+def _select(turn_ids: Sequence[str], *more: Any) -> peewee.ModelSelect[Run]:
+    """A row for each step, and one for each run without any."""
+    so_far: Any = peewee.Case(
+        None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
+    )
+    columns = (column.alias(_OF_RUN + column.name) for column in _RUN_COLUMNS)
+    query = Run.select(*columns, *STEP_COLUMNS, so_far.alias("partial_output"), *more)
+    query = query.join(Step, JOIN.LEFT_OUTER, on=(Step.run_id == Run.id))
+    return query.where(Run.turn_id.in_(turn_ids))
+
+
+def _newest(turn_ids: Sequence[str]) -> peewee.ModelSelect[Run]:
+    newest = _select(turn_ids).order_by(
+        Step.id.is_null().desc(), Step.started_at.desc(), Step.step_index.desc()
+    )
+    return newest.limit(MOST_STEPS + 1)
+
+
+def _all(turn_ids: Sequence[str]) -> peewee.ModelSelect[Run]:
+    return _select(turn_ids, Step.metadata)
+
+
+_NEWEST, _ALL = SelectByIds(_newest), SelectByIds(_all)

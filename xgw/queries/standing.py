@@ -13,22 +13,50 @@ import peewee
 from peewee import JOIN, SQL, fn
 
 from xgw import clock
+from xgw.queries.conditions import DEFAULT_PROJECT
 from xgw.queries.quiet import is_stalled
-from xgw.store.models import Run, Session, Step, Turn
+from xgw.queries.texts import with_text
+from xgw.store.models import Event, Run, Session, Step, Turn
 
 TITLE_CHARACTERS = 400
 ERRORS_WITHIN = datetime.timedelta(hours=1)
 
-_SERVED = Step.alias()
+_SERVED, _FIRST = Step.alias(), Turn.alias()
+
+OF_SESSION = "of_session_"
+"""What the columns of a session begin with where those of its turn stand beside them."""
 
 
 def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
-    """Each session with the turn that counts, if it has any, its first input and its waste."""
+    """Each session with the turn that counts, if it has any, its first input and its waste.
+
+    The first input comes with the payload that it may name, see `texts.take_text`.
+    """
+    return _sessions().where(Session.id.in_(ids))
+
+
+def of_named_session(refs: Sequence[str]) -> peewee.ModelSelect[Session]:
+    """The same of the session with this id, else with this key in `default`: given twice.
+
+    With all of its own columns, and the `seq` of the newest event.
+    """
+    id, key = refs
+    other = Session.alias()
+    by_id = other.select(other.id).where(other.id == id)
+    by_key = other.select(other.id).where(
+        other.session_key == key, other.project_id == DEFAULT_PROJECT
+    )
+    own = (column.alias(OF_SESSION + column.name) for column in Session._meta.sorted_fields)
+    newest = Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)).alias("newest")
+    return _sessions().select_extend(*own, newest).where(Session.id == fn.COALESCE(by_id, by_key))
+
+
+def _sessions() -> peewee.ModelSelect[Session]:
     other, first, tried = Turn.alias(), Turn.alias(), Turn.alias()
     newest = other.select(other.id).where(other.session_id == Session.id)
     newest = newest.order_by(other.turn_index.desc()).limit(1)
-    first_input = (
-        first.select(fn.SUBSTR(first.user_input, 1, TITLE_CHARACTERS))
+    first_asked = (
+        first.select(first.id)
         .where(first.session_id == Session.id, first.user_input.is_null(False))
         .order_by(first.turn_index)
         .limit(1)
@@ -38,7 +66,7 @@ def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
     )
     query = Session.select(
         Session.id.alias("session"),
-        first_input.alias("first_input"),
+        fn.SUBSTR(_FIRST.user_input, 1, TITLE_CHARACTERS).alias("first_input"),
         wasted.alias("wasted"),
         Turn.status,
         Turn.endpoint,
@@ -46,7 +74,10 @@ def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
         Turn.ended_by,
         *_columns(),
     ).join(Turn, JOIN.LEFT_OUTER, on=(Turn.id == fn.COALESCE(Session.active_turn_id, newest)))
-    return _with_run(query).where(Session.id.in_(ids))
+    query = _with_run(query).join(
+        _FIRST, JOIN.LEFT_OUTER, on=(_FIRST.id == first_asked), src=Session
+    )
+    return with_text(query, _FIRST.user_input)
 
 
 def of_turns(ids: Sequence[str]) -> peewee.ModelSelect[Turn]:
@@ -127,7 +158,7 @@ def _fell_back() -> peewee.ColumnBase:
 
 
 def strip(project: str | None, now: datetime.datetime) -> peewee.Select:
-    """One row of counts: `running`, `waiting`, `stalled`, `errors`."""
+    """One row of counts: `running`, `waiting`, `stalled`, `errors`; and the `newest` event."""
     failed = Turn.select(fn.COUNT(Turn.id)).where(
         Turn.status == SQL("'error'"), Turn.ended_at >= clock.to_db(now - ERRORS_WITHIN)
     )
@@ -138,6 +169,7 @@ def strip(project: str | None, now: datetime.datetime) -> peewee.Select:
         "waiting": _open(project, "waiting_tool"),
         "stalled": _open(project, "running").where(is_stalled(Run, Turn, now)),
         "errors": failed,
+        "newest": Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)),
     }
     return peewee.Select(columns=[count.alias(name) for name, count in counts.items()])
 

@@ -1,4 +1,4 @@
-"""One step looked at closely: where it stands, its attempts, its exchanges, its bodies."""
+"""One step looked at closely: where it stands, its attempts, what it sent and received."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import peewee
 
 from xgw.queries import attempts
 from xgw.queries.cuts import MOST, cut_columns, cut_json, cut_text
-from xgw.queries.history import STEP_COLUMNS
 from xgw.queries.lines import CHARACTERS
 from xgw.queries.pages import Row
-from xgw.queries.payloads import decoded, find_bodies
-from xgw.queries.requests import LISTED
+from xgw.queries.payloads import decoded, find_bodies, find_listed
+from xgw.queries.runs import STEP_COLUMNS
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import take_text, with_text
 from xgw.store.database import Store
-from xgw.store.models import RequestLog, Run, Step, Turn
+from xgw.store.models import Run, Step, Turn
 
 MOST_ATTEMPTS = 50
 """As many steps before and after this one are looked at for attempts of its call."""
 
 _OF_STEP = ("partial_output", "tool_calls", "usage_raw", "metadata")
-_OF_REQUEST = ("request_headers", "response_headers", "error_body", "client", "metadata")
+
+Choose = Callable[[int], range]
+"""Which of so many messages are asked for, by their indexes in order."""
 
 CountTokens = Callable[[Any], int | None]
 """Tokens of one message as it was sent; None where they cannot be told (yet)."""
@@ -36,13 +37,12 @@ class StepCloseup:
     """A step with what is around it.
 
     `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`
-    and `run_index`. `attempts` are those of its call in order, itself among them, as light rows;
-    `requests` its exchanges without `frames`. The ids are of neighbours in the turn.
+    and `run_index`. `attempts` are those of its call in order, itself among them, as light rows.
+    The ids are of neighbours in the turn.
     """
 
     step: Row
     attempts: list[Row] = field(default_factory=list)
-    requests: list[Row] = field(default_factory=list)
     previous_id: str | None = None
     next_id: str | None = None
     previous_failed_id: str | None = None
@@ -63,22 +63,29 @@ class SentMessage:
     """One message of a request, None where there was no room for it; `size` in bytes, whole."""
 
     index: int
-    role: str | None
     value: Any
     size: int
     is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Of a message, shown or not: whose it is, and its tokens."""
+
+    role: str | None
     tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request: `messages` are all that were sent, `parameters` all fields but these and tools.
+    """A request: `messages` as many as were asked for, `measures` of all that were sent.
 
-    A body that is no JSON object is `other`.
+    `parameters` are all fields but messages and tools. A body that is no JSON object is `other`.
     """
 
     size: int
     messages: list[SentMessage] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
     tools: Body | None = None
     parameters: Body | None = None
     other: Body | None = None
@@ -93,7 +100,7 @@ class Bodies:
 
 
 def find(store: Store, step_id: str, project: str | None = None) -> StepCloseup | None:
-    """One step: three statements, two where it is no model call."""
+    """One step: two statements, one where it is no model call."""
     with snapshot(store):
         rows = store.fetch(_step(step_id, project))
         if not rows:
@@ -104,33 +111,34 @@ def find(store: Store, step_id: str, project: str | None = None) -> StepCloseup 
             step["user_input"] = step["user_input"][:CHARACTERS]
         neighbours = [step.pop(name) for name in _NEIGHBOURS]
         tried = store.fetch(_near(step)) if step["step_type"] == "llm_call" else []
-        requests = store.fetch(_requests(step_id))
     cut_columns(step, _OF_STEP)
-    for request in requests:
-        cut_columns(request, _OF_REQUEST)
-    return StepCloseup(step, attempts.of_same_call(step_id, tried), requests, *neighbours)
+    return StepCloseup(step, attempts.of_same_call(step_id, tried), *neighbours)
 
 
-def read_bodies(store: Store, step: Row, count: CountTokens | None = None) -> Bodies:
-    """What was sent and received, cut at 256 KiB each; `count` tells each message's tokens.
+def read_bodies(
+    store: Store, step: Row, count: CountTokens | None = None, part: Choose = range
+) -> Bodies:
+    """What was sent and received, cut at 256 KiB each: one statement.
 
-    Takes a statement for each level of the stored bodies: three as a rule, one more for each
-    factor of sixteen in the number of messages.
+    `count` tells each message's tokens; only the messages that `part` chooses are brought.
     """
     sent, received = step["input_payload"], step["output_payload"]
     bodies = find_bodies(store, [key for key in (sent, received) if key])
     return Bodies(
-        _sent(bodies[sent], count) if sent in bodies else None,
+        _sent(bodies[sent], count, part) if sent in bodies else None,
         _body(decoded(bodies[received]), MOST) if received in bodies else None,
     )
 
 
 def read_sent(
     store: Store, hashes: Iterable[str], count: CountTokens | None = None
-) -> dict[str, Sent]:
-    """What several requests sent, by the hashes of their bodies, in as many statements as one."""
-    found = find_bodies(store, hashes)
-    return {key: _sent(content, count) for key, content in found.items()}
+) -> dict[str, tuple[Sent, list[str]]]:
+    """What several requests sent, by the hashes of their bodies: one statement.
+
+    Each with the hashes of its messages, for `steps.compare`; [] where it has no list of them.
+    """
+    found = find_listed(store, hashes)
+    return {key: (_sent(body, count, range), listed) for key, (body, listed) in found.items()}
 
 
 # -- the statements --------------------------------------------------------------------------------
@@ -187,11 +195,6 @@ def _near(step: Row) -> peewee.ModelSelect[Step]:
     )
 
 
-def _requests(step_id: str) -> peewee.ModelSelect[RequestLog]:
-    query = RequestLog.select(*LISTED).where(RequestLog.step_id == step_id)
-    return query.order_by(RequestLog.started_at, RequestLog.id)
-
-
 # -- bodies ----------------------------------------------------------------------------------------
 
 
@@ -203,7 +206,7 @@ def _body(value: Any, most: int) -> Body:
     return Body(shown, size or len(orjson.dumps(value)), size is not None)
 
 
-def _sent(content: bytes, count: CountTokens | None) -> Sent:
+def _sent(content: bytes, count: CountTokens | None, part: Choose) -> Sent:
     request = decoded(content)
     if not isinstance(request, dict):
         return Sent(len(content), other=_body(request, MOST))
@@ -214,31 +217,22 @@ def _sent(content: bytes, count: CountTokens | None) -> Sent:
     others = {key: value for key, value in request.items() if key not in (name, "tools")}
     return Sent(
         len(content),
-        _messages(listed, count),
+        _messages(listed, part(len(listed))),
+        [Measure(_role(one), count(one) if count is not None else None) for one in listed],
         None if tools is None else _body(tools, MOST),
         _body(others, MOST),
     )
 
 
-def _messages(listed: list[Any], count: CountTokens | None) -> list[SentMessage]:
-    """The first one, and as many from the end as there is room for: those are new."""
+def _messages(listed: list[Any], indexes: range) -> list[SentMessage]:
+    """Of these the first one, and as many from the end as there is room for: those are new."""
     room = MOST
     shown: dict[int, Body] = {}
-    for index in (*range(min(1, len(listed))), *range(len(listed) - 1, 0, -1)):
+    for index in (*indexes[:1], *indexes[:0:-1]):
         body = _body(listed[index], max(0, room))
         room -= body.size
         shown[index] = body if room + body.size > 0 else Body(None, body.size, is_cut=True)
-    return [
-        SentMessage(
-            index,
-            _role(message),
-            shown[index].value,
-            shown[index].size,
-            shown[index].is_cut,
-            count(message) if count is not None else None,
-        )
-        for index, message in enumerate(listed)
-    ]
+    return [SentMessage(i, shown[i].value, shown[i].size, shown[i].is_cut) for i in indexes]
 
 
 def _role(message: Any) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
 
 import peewee
 
@@ -66,10 +68,10 @@ def find_changes(store: Store, step: Row) -> Changes | None:
     Attempts of one call are compared with the call before it, not with one another. None where
     there is no session, no earlier call, or no list of messages (any more) to compare.
     """
-    if step["step_type"] != "llm_call" or not step["session_id"] or not step["input_payload"]:
+    if not step["input_payload"]:
         return None
     with store.reading(), contextlib.suppress(LookupError):
-        previous = _before(store, step)
+        previous = find_before(store, step)
         if previous is None:
             return None
         now, before = step["input_payload"], previous["input_payload"]
@@ -77,6 +79,25 @@ def find_changes(store: Store, step: Row) -> Changes | None:
         if sent[now] and sent[before]:
             return compare(previous["id"], sent[before], sent[now])
     return None
+
+
+def find_before(store: Store, step: Row) -> Row | None:
+    """The newest call of the session that began before the first attempt of this one.
+
+    One statement. None where there is none, or the step is no call of a session.
+    """
+    if step["step_type"] != "llm_call" or not step["session_id"]:
+        return None
+    if (step["attempt"] or 1) > 1:
+        first = _first_attempt(step)
+        start, began = first(Step.started_at), first(Step.started_at, Step.id)
+    else:
+        start = clock.to_db(step["started_at"])
+        began = peewee.Tuple(start, step["id"])
+    earlier = _calls(step["session_id"]).where(
+        Step.started_at <= start, peewee.Tuple(Step.started_at, Step.id) < began
+    )
+    return store.fetch_one(earlier.order_by(Step.started_at.desc(), Step.id.desc()))
 
 
 def compare(previous_step_id: str, before: list[str], now: list[str]) -> Changes:
@@ -117,21 +138,19 @@ def _calls(session_id: str) -> peewee.ModelSelect[Step]:
     )
 
 
-def _before(store: Store, step: Row) -> Row | None:
-    """The newest call of the session that began before the first attempt of this one."""
-    first = _first_attempt(store, step) if (step["attempt"] or 1) > 1 else step
-    began = peewee.Tuple(clock.to_db(first["started_at"]), first["id"])
-    earlier = _calls(step["session_id"]).where(
-        Step.started_at <= first["started_at"], peewee.Tuple(Step.started_at, Step.id) < began
-    )
-    return store.fetch_one(earlier.order_by(Step.started_at.desc(), Step.id.desc()))
+def _first_attempt(step: Row) -> Callable[..., Any]:
+    """A select of columns of the first attempt of this call, of the step itself for want of it."""
+    first = Step.alias()
+    is_itself = first.id == step["id"]
 
+    def select(*columns: peewee.Field) -> Any:
+        named = [getattr(first, column.name) for column in columns]
+        attempts = first.select(*named).where(
+            first.run_id == step["run_id"],
+            first.step_type == "llm_call",
+            first.step_index <= step["step_index"],
+            (first.attempt == 1) | is_itself,
+        )
+        return attempts.order_by(is_itself, first.step_index.desc()).limit(1)
 
-def _first_attempt(store: Store, step: Row) -> Row:
-    first = Step.select().where(
-        Step.run_id == step["run_id"],
-        Step.step_type == "llm_call",
-        Step.attempt == 1,
-        Step.step_index < step["step_index"],
-    )
-    return store.fetch_one(first.order_by(Step.step_index.desc())) or step
+    return select

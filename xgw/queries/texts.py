@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,19 +20,28 @@ OF_MESSAGES = ("content", "parts")
 OF_TURNS = ("user_input", "final_output")
 
 
-def bring_back(store: Store, rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> None:
-    """Put the values into these columns whose payloads they name; None where they are gone."""
+def bring_back(
+    store: Store,
+    rows: Sequence[dict[str, Any]],
+    columns: Iterable[str],
+    others: Collection[str] = (),
+) -> Mapping[str, bytes]:
+    """Put the values into these columns whose payloads they name; None where they are gone.
+
+    One statement, none where no column names any. It brings the bodies with the hashes `others`,
+    too, which are returned.
+    """
     found = [
         (row, name, key)
         for name in columns
         for row in rows
         if (key := key_named(row.get(name))) is not None
     ]
-    if not found:
-        return
-    bodies = find_bodies(store, {key for _, _, key in found})
+    keys = {*others, *(key for _, _, key in found)}
+    bodies = find_bodies(store, keys) if keys else {}
     for row, name, key in found:
         row[name] = orjson.loads(bodies.get(key, b"null"))
+    return {key: bodies[key] for key in others if key in bodies}
 
 
 def with_text(query: peewee.ModelSelect[Any], column: peewee.ColumnBase) -> peewee.ModelSelect[Any]:

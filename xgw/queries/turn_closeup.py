@@ -10,11 +10,12 @@ import orjson
 import peewee
 
 from xgw.queries.cuts import cut_columns
-from xgw.queries.history import done_in, said_in
+from xgw.queries.history import said_in
 from xgw.queries.lines import limit_of
 from xgw.queries.overview import state_of_turn
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded, find_bodies
+from xgw.queries.runs import newest_steps
 from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import SelectByIds
 from xgw.queries.texts import OF_TURNS
@@ -56,7 +57,7 @@ def find(store: Store, turn_id: str, project: str | None = None) -> TurnCloseup 
             return None
         [turn] = found
         runs = _RUNS.fetch(store, ids)
-        steps, more_done = done_in(store, ids)
+        _, steps, more_done = newest_steps(store, ids)
         messages, more_said = said_in(store, ids)
         requests = _REQUESTS.fetch(store, ids)
         _bring_back(store, turn)

@@ -9,7 +9,7 @@ from xgw.queries.conditions import of_turns, start_of
 from xgw.queries.filters import NONE, Filters
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.queries.snapshot import snapshot
-from xgw.queries.texts import OF_TURNS, bring_back
+from xgw.queries.texts import OF_TURNS, bring_back, take_text, with_text
 from xgw.store.database import Store
 from xgw.store.models import Turn
 
@@ -43,14 +43,14 @@ def list_alone(store: Store, filters: Filters, page: Page) -> Slice:
 
     With a filter a page may be short, even empty, and have more: see `pages.search`.
     """
-    heads, alone = Turn.select(*_HEAD), [Turn.session_id.is_null()]
-    with snapshot(store):
-        if filters.conditions:
-            sought = of_turns(filters, None)
-            found = pages.search(store, heads, alone, sought, BY_START, page)
-        else:
-            found = pages.fetch(store, heads, alone, BY_START, page)
-        bring_back(store, found.rows, ("user_input",))
+    heads = with_text(Turn.select(*_HEAD), Turn.user_input)
+    alone = [Turn.session_id.is_null()]
+    if filters.conditions:
+        sought = of_turns(filters, None)
+        found = pages.search(store, heads, alone, sought, BY_START, page)
+    else:
+        found = pages.fetch(store, heads, alone, BY_START, page)
+    take_text(found.rows, "user_input")
     return found
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import peewee
 from playhouse.pool import PooledSqliteDatabase
 
+from xgw.store.rows import node_list, reference_list
+
 READERS = 64
 READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
 
@@ -35,6 +37,8 @@ class Store:
             autoconnect=False,
             check_same_thread=False,  # the pool hands them from thread to thread
         )
+        for function in (reference_list, node_list):
+            self._readers.register_function(function, function.__name__, 2, deterministic=True)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[peewee.SqliteDatabase]:

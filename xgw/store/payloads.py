@@ -20,7 +20,7 @@ import orjson
 from xgw.resent import HASH_BYTES, Body, Hashes, Run, grown
 from xgw.store.listing import FAN_OUT, Listed, goes_on, levels_over
 from xgw.store.pins import Pins
-from xgw.store.rebuilding import load, load_many, parts, sizes
+from xgw.store.rebuilding import find_listed, find_many, load, load_many, parts, sizes
 from xgw.store.rows import (
     PayloadRow,
     digest,
@@ -32,7 +32,18 @@ from xgw.store.rows import (
 )
 from xgw.store.templates import LONG, Apart, take_apart
 
-__all__ = ["PayloadRow", "Shelf", "Stored", "fold", "load", "load_many", "parts", "sizes"]
+__all__ = [
+    "PayloadRow",
+    "Shelf",
+    "Stored",
+    "find_listed",
+    "find_many",
+    "fold",
+    "load",
+    "load_many",
+    "parts",
+    "sizes",
+]
 
 KNOWN_LIMIT = 32768
 RUNS_FROM = 32768

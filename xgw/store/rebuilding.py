@@ -1,8 +1,8 @@
-"""Bodies out of the store: their rows fetched level by level, and put together again."""
+"""Bodies out of the store: all rows of them fetched in one statement, and put together again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -12,6 +12,22 @@ from xgw.store.rows import entries, opened, references, spelled_out, woven
 
 BATCH = 400
 
+Opened = dict[str, tuple[str, bytes]]
+"""Codec and opened content of rows, by hash."""
+
+_FOLLOWED = """
+WITH RECURSIVE needed(hash) AS (
+    SELECT value FROM json_each(?)
+    UNION
+    SELECT led.value FROM needed JOIN payloads AS p ON p.hash = needed.hash,
+        json_each({led_by}(p.codec, p.data)) AS led
+    WHERE p.codec IN ('parts', 'list', 'stream')
+)
+SELECT needed.hash, p.codec, p.data FROM needed LEFT JOIN payloads AS p ON p.hash = needed.hash
+"""
+_WHOLE = _FOLLOWED.format(led_by="reference_list")
+_NODES = _FOLLOWED.format(led_by="node_list")
+
 
 def load(store: Store, key: str) -> bytes:
     """The bytes behind a hash; LookupError if the store does not have them."""
@@ -19,25 +35,37 @@ def load(store: Store, key: str) -> bytes:
 
 
 def load_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
-    """Bodies by hash, in a few statements whatever their number; LookupError for a missing one."""
+    """Bodies by hash, in one statement; LookupError for a missing one."""
     wanted = list(dict.fromkeys(keys))
-    with store.reading():
-        rows = _fetch(store, wanted)
-        _fetch_below(store, rows)
+    rows, missing = _fetch(store, _WHOLE, wanted)
+    if missing:
+        raise _gone(missing)
     return {key: _build(rows, key) for key in wanted}
+
+
+def find_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
+    """The same of those that the store (still) has whole."""
+    return {key: body for key, (body, _) in find_listed(store, keys).items()}
+
+
+def find_listed(store: Store, keys: Iterable[str]) -> dict[str, tuple[bytes, list[str]]]:
+    """The same, each with the element hashes that `parts` gives: one statement."""
+    wanted = list(dict.fromkeys(keys))
+    rows, missing = _fetch(store, _WHOLE, wanted)
+    gone = _broken_by(rows, missing) if missing else missing
+    return {key: (_build(rows, key), _elements(rows, key)) for key in wanted if key not in gone}
 
 
 def parts(store: Store, keys: Iterable[str]) -> dict[str, list[str]]:
     """The element hashes of requests' messages, in order, by hash; [] for a body kept whole.
 
-    LookupError for a missing one. One statement for up to FAN_OUT elements, one more for each
-    factor of it beyond, whatever the number of requests.
+    LookupError for a missing one. One statement, which reads none of the elements.
     """
-    with store.reading():
-        rows = _fetch(store, list(dict.fromkeys(keys)))
-        segments = {key: _segments(*row) for key, row in rows.items()}
-        _fetch_nodes(store, rows, [s["l"] for each in segments.values() for s in each if "l" in s])
-    return {key: _elements(rows, each) for key, each in segments.items()}
+    wanted = list(dict.fromkeys(keys))
+    rows, missing = _fetch(store, _NODES, wanted)
+    if missing:
+        raise _gone(missing)
+    return {key: _elements(rows, key) for key in wanted}
 
 
 def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
@@ -51,37 +79,39 @@ def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _fetch(store: Store, keys: Sequence[str]) -> dict[str, tuple[str, bytes]]:
-    found: dict[str, tuple[str, bytes]] = {}
-    for at in range(0, len(keys), BATCH):
-        batch = tuple(keys[at : at + BATCH])
-        marks = ", ".join("?" * len(batch))
-        rows = store.sql(f"SELECT hash, codec, data FROM payloads WHERE hash IN ({marks})", batch)
-        for key, codec, content in rows:
+def _fetch(store: Store, text: str, keys: list[str]) -> tuple[Opened, set[str]]:
+    """The rows of these bodies, and the hashes that lead to none."""
+    if not keys:
+        return {}, set()
+    found: Opened = {}
+    missing: set[str] = set()
+    for key, codec, content in store.sql(text, (orjson.dumps(keys).decode(),)):
+        if codec is None:
+            missing.add(key)
+        else:
             found[key] = (codec, opened(codec, content))
-    missing = [key for key in keys if key not in found]
-    if missing:
-        raise LookupError(f"payload {missing[0]} is not in the store")
-    return found
+    return found, missing
 
 
-def _fetch_below(store: Store, rows: dict[str, tuple[str, bytes]]) -> None:
-    """Add everything that templates and list nodes refer to, level by level."""
-    level = list(rows)
-    while level:
-        below = {key for parent in level for key in references(*rows[parent])}
-        level = [key for key in below if key not in rows]
-        rows.update(_fetch(store, level))
+def _gone(missing: set[str]) -> LookupError:
+    return LookupError(f"payload {min(missing)} is not in the store")
 
 
-def _segments(codec: str, content: bytes) -> list[dict[str, Any]]:
-    """What a template refers to."""
-    return [s for s in orjson.loads(content) if isinstance(s, dict)] if codec == "parts" else []
+def _broken_by(rows: Opened, missing: set[str]) -> set[str]:
+    """Everything that needs one of the missing rows, and these."""
+    needs = {key: references(*row) for key, row in rows.items()}
+    broken = set(missing)
+    while more := {k for k, led in needs.items() if k not in broken and not broken.isdisjoint(led)}:
+        broken |= more
+    return broken
 
 
-def _elements(rows: dict[str, tuple[str, bytes]], segments: Iterable[dict[str, Any]]) -> list[str]:
+def _elements(rows: Opened, key: str) -> list[str]:
+    codec, content = rows[key]
     found: list[str] = []
-    for segment in segments:
+    for segment in orjson.loads(content) if codec == "parts" else ():
+        if isinstance(segment, str):
+            continue
         if "s" in segment:
             found += _listed(rows, segment)
         elif "e" in segment:
@@ -89,31 +119,21 @@ def _elements(rows: dict[str, tuple[str, bytes]], segments: Iterable[dict[str, A
     return found
 
 
-def _fetch_nodes(store: Store, rows: dict[str, tuple[str, bytes]], roots: Sequence[str]) -> None:
-    """Add the nodes of lists, level by level, without the elements below them."""
-    level = list(dict.fromkeys(roots))
-    while level:
-        nodes = _fetch(store, level)
-        rows.update(nodes)
-        inner = [node for _, node in nodes.values() if node[0] > 0]
-        level = list(dict.fromkeys(key for node in inner for key in entries(node)))
-
-
-def _leaves(rows: dict[str, tuple[str, bytes]], root: str) -> list[str]:
+def _leaves(rows: Opened, root: str) -> list[str]:
     node = rows[root][1]
     if node[0] == 0:
         return entries(node)
     return [leaf for entry in entries(node) for leaf in _leaves(rows, entry)]
 
 
-def _listed(rows: dict[str, tuple[str, bytes]], segment: dict[str, Any]) -> list[str]:
+def _listed(rows: Opened, segment: dict[str, Any]) -> list[str]:
     """The element hashes of a list's segment."""
     if "n" in segment:
         return list(segment["n"])
     return _leaves(rows, segment["l"])
 
 
-def _build(rows: dict[str, tuple[str, bytes]], key: str) -> bytes:
+def _build(rows: Opened, key: str) -> bytes:
     codec, content = rows[key]
     if codec == "stream":
         return woven(content, lambda said: _build(rows, said))

@@ -149,6 +149,20 @@ def references(codec: str, content: bytes) -> list[str]:
     return entries(content) if codec == "list" else []
 
 
+def reference_list(codec: str, data: bytes) -> str:
+    """The hashes that a stored row needs, as a JSON list: for a select that follows them."""
+    return orjson.dumps(references(codec, opened(codec, data))).decode()
+
+
+def node_list(codec: str, data: bytes) -> str:
+    """The same, but only the nodes of lists: what is said in the elements is not looked at."""
+    content = opened(codec, data)
+    if codec == "list":
+        return orjson.dumps(entries(content) if content[0] > 0 else []).decode()
+    named = orjson.loads(content) if codec == "parts" else ()
+    return orjson.dumps([s["l"] for s in named if isinstance(s, dict) and "l" in s]).decode()
+
+
 def leads_to(codec: str, data: bytes) -> list[str]:
     """Every hash that a stored row may lead to: its references, and what its text names."""
     if codec not in ("parts", "list", "stream"):

@@ -110,6 +110,14 @@ class Count:
     href: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What goes on, and the `seq` of the newest event at that moment."""
+
+    strip: list[Count]
+    newest: int
+
+
 # -- sessions --------------------------------------------------------------------------------------
 
 
@@ -170,12 +178,12 @@ def _turn_rows(services: Services, rows: list[Row]) -> list[TurnRow]:
 # -- the strip -------------------------------------------------------------------------------------
 
 
-def read_strip(services: Services) -> list[Count]:
+def read_strip(services: Services) -> Counts:
     """What goes on now, each count with the sessions behind it."""
     now = clock.now()
     strip = overview.strip(services.store, None, now)
     since = clock.to_rfc3339(now.replace(microsecond=0) - datetime.timedelta(hours=1))
-    return [
+    counts = [
         Count("running", strip.running, "running", _sought("state:running")),
         Count("waiting", strip.waiting, "waiting for you", _sought("state:waiting")),
         Count("stalled", strip.stalled, "stalled", _sought("state:stalled")),
@@ -183,6 +191,7 @@ def read_strip(services: Services) -> list[Count]:
             "error", strip.errors, "errors in the last hour", _sought("state:error", since=since)
         ),
     ]
+    return Counts(counts, strip.newest)
 
 
 def _sought(query: str, **more: str) -> str:

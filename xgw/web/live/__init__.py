@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from xgw import errors
-from xgw.web.live import board, requests
+from xgw.web.live import board
+from xgw.web.live.agents import AgentScreen, AgentsScreen
+from xgw.web.live.requests import RequestScreen, RequestsScreen
 from xgw.web.live.screen import Screen
 from xgw.web.live.session import SessionScreen
 from xgw.web.live.step import StepScreen
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 Open = Callable[["Services", Mapping[str, str]], Screen]
 
 SCREENS: dict[str, Open] = {
-    "requests": requests.open_requests,
+    "agent": AgentScreen,
+    "agents": AgentsScreen,
+    "request": RequestScreen,
+    "requests": RequestsScreen,
     "session": SessionScreen,
     "sessions": board.open_sessions,
     "step": StepScreen,

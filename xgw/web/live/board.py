@@ -49,7 +49,7 @@ class BoardScreen(ListScreen):
         with snapshot(self._services.store):
             counts = board.read_strip(self._services)
             rows = super().draw()
-        strip = render("sessions/_strip.html", strip=counts).strip()
+        strip = render("sessions/_strip.html", strip=counts.strip).strip()
         if strip == self._strip:
             return rows
         self._strip = strip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,16 @@ from xgw import errors
 from xgw.events import Envelope
 from xgw.queries import history, overview, sessions
 from xgw.queries.agents import list_open
+from xgw.queries.overview import Overview
 from xgw.queries.pages import Page, Row
+from xgw.queries.snapshot import snapshot
 from xgw.web.api.feed import Wanted
 from xgw.web.composer import Line, line_of
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
-from xgw.web.live.turns import PAUSE, load, panel, window_of
+from xgw.web.live.turns import PAUSE, load, panel, view_with, window_of
 from xgw.web.sessionview import Block, SessionView
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView
@@ -31,12 +33,17 @@ ACTIVE = "active"
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Everything that the page of a session shows; `panel` is None before its first turn."""
+    """Everything that the page of a session shows; `panel` is None before its first turn.
+
+    `line` is what goes on in an agent's session; `newest` the `seq` of the newest event then.
+    """
 
     view: SessionView
     window: history.Window
     blocks: list[Block]
     panel: TurnView | None
+    line: Line
+    newest: int
 
 
 def load_whole(
@@ -46,27 +53,38 @@ def load_whole(
 
     `turn` is the id of the one in the panel, or `active`; `cursor` that of a page of older turns.
     """
-    row = sessions.find_session(services.store, ref)
-    if row is None:
-        return None
-    window = _window(services, row["id"], turn, cursor)
+    with snapshot(services.store):
+        head = overview.find_session(services.store, ref)
+        if head is None:
+            return None
+        window = _window(services, head.session["id"], turn, cursor)
     found = entries_of(
         window.messages,
         window.steps,
         lambda step: growth_of(services.recorder.live, step),
     )
     blocks = [Block(line, found.get(line["id"], [])) for line in reversed(window.turns)]
-    newest = _newest(window.turns)
-    chosen = next((t["id"] for t in window.turns if t["id"] == turn), newest)
+    chosen = window.chosen
     for line in window.turns:
-        line["is_chosen"] = line["id"] == chosen
-    view = load(services, chosen, csrf=csrf) if chosen else None
-    return Whole(load_head(services, row, csrf), window, blocks, view)
+        line["is_chosen"] = chosen is not None and line["id"] == chosen["id"]
+    view = view_with(services, chosen, window.config, csrf=csrf) if chosen else None
+    return Whole(
+        _head_view(services, head.session, head.overview, csrf),
+        window,
+        blocks,
+        view,
+        line_of(head.session["id"], window.waiting, csrf),
+        head.newest,
+    )
 
 
 def load_head(services: Services, row: Row, csrf: str) -> SessionView:
     """The head of a session, in one statement."""
     seen = overview.of_sessions(services.store, [row])[row["id"]]
+    return _head_view(services, row, seen, csrf)
+
+
+def _head_view(services: Services, row: Row, seen: Overview, csrf: str) -> SessionView:
     window = window_of(services, row["provider_name"], row["model"])
     return SessionView(row, seen, row["title"] or seen.title, window, csrf)
 
@@ -76,16 +94,10 @@ def load_line(services: Services, session_id: str, csrf: str) -> Line:
     return line_of(session_id, list_open(services.store, session_id), csrf)
 
 
-def _newest(turns: Sequence[Row]) -> str | None:
-    """The turn that began last; before any has, the first that waits."""
-    begun = (turn["id"] for turn in turns if turn["state"] != "queued")
-    return next(begun, turns[-1]["id"] if turns else None)
-
-
 def _window(services: Services, session_id: str, turn: str, cursor: str | None) -> history.Window:
     if cursor is None and turn not in ("", ACTIVE):
         return history.read_around(services.store, session_id, turn, TURNS)
-    return history.read(services.store, session_id, Page(TURNS, cursor))
+    return history.read(services.store, session_id, Page(TURNS, cursor), turn)
 
 
 class SessionScreen:

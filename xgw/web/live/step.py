@@ -27,14 +27,19 @@ _GROWING = frozenset({"summary", "received"})
 
 
 def load(
-    services: Services, step_id: str, tab: str = SUMMARY, *, as_it_is: bool = False
+    services: Services,
+    step_id: str,
+    tab: str = SUMMARY,
+    *,
+    as_it_is: bool = False,
+    number: int = 1,
 ) -> StepView | None:
     """The view of a step; None if there is no such step."""
     found = step_closeup.find(services.store, step_id)
     if found is None:
         return None
     streams = streams_of(services.recorder.live, found.step)
-    return view_of(services, found, streams, tab=tab, as_it_is=as_it_is)
+    return view_of(services, found, streams, tab=tab, as_it_is=as_it_is, number=number)
 
 
 class StepScreen:
@@ -64,7 +69,9 @@ class StepScreen:
         elif envelope.type == "step.delta":
             self._note_place((envelope.payload["kind"], envelope.payload["index"]))
         else:
-            self._head = self._body = True
+            self._head = True
+            # What was sent is there from the beginning: the pages that were loaded of it stay.
+            self._body |= self._tab != "sent"
 
     def _note_place(self, place: tuple[str, int]) -> None:
         """The first piece of a text: it gets a place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from xgw.web.templating import render
 if TYPE_CHECKING:
     from xgw.web.app import Services
     from xgw.web.turnview import TurnView
+
+Row = Mapping[str, Any]
 
 _OF_STEPS = frozenset({"step.completed", "llm.error", "tool.requested", "tool.approval_decided"})
 
@@ -128,5 +131,12 @@ def load_entries(services: Services, view: TurnView, changes: Changes | None = N
         ids=None if changes is None else list(changes.messages),
         step_ids=[step["id"] for step in steps],
     )
-    placed = entries_of(found, steps, lambda step: growth_of(services.recorder.live, step))
+    return entries_with(services, view, found, steps)
+
+
+def entries_with(
+    services: Services, view: TurnView, said: Sequence[Row], steps: Sequence[Row]
+) -> list[Entry]:
+    """The entries of a turn's run that these messages and steps make."""
+    placed = entries_of(said, steps, lambda step: growth_of(services.recorder.live, step))
     return placed.get(view.turn["id"], [])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xgw import errors
 from xgw.events import Envelope
-from xgw.queries import payloads
-from xgw.queries.turns import find_turn_with_runs
+from xgw.queries import panels
 from xgw.web.api.feed import Wanted
 from xgw.web.live.screen import Swap
 from xgw.web.live.talk import Talk
@@ -19,17 +18,26 @@ from xgw.web.turnview import TurnView, view_of
 if TYPE_CHECKING:
     from xgw.web.app import Services
 
+Row = Mapping[str, Any]
+
 PAUSE = 0.08
 
 
 def load(
     services: Services, turn_id: str, *, run_id: str | None = None, csrf: str = ""
 ) -> TurnView | None:
-    """The view of a turn, in three statements, an agent's in four; None if there is none."""
-    turn = find_turn_with_runs(services.store, turn_id)
-    if turn is None:
+    """The view of a turn, in two statements, an agent's in three; None if there is none."""
+    found = panels.find(services.store, turn_id)
+    if found is None:
         return None
-    kept = _kept(services, turn["config_snapshot"])
+    return view_with(services, found.turn, found.config, run_id=run_id, csrf=csrf)
+
+
+def view_with(
+    services: Services, turn: Row, config: Any, *, run_id: str | None = None, csrf: str = ""
+) -> TurnView:
+    """The view of a turn with its `runs`; `config` is the agent as the turn began with it."""
+    kept: Row = config if isinstance(config, dict) else {}
     own_window = (kept.get("context") or {}).get("window")
     return view_of(
         turn,
@@ -40,14 +48,6 @@ def load(
         limits=kept.get("limits") or NO_LIMITS,
         progress_of=services.recorder.live.progress_of,
     )
-
-
-def _kept(services: Services, snapshot: str | None) -> Mapping[str, Any]:
-    """The agent as a turn began with it, {} where there is none or it was pruned."""
-    if snapshot is None:
-        return {}
-    kept = payloads.bodies(services.store, [snapshot]).get(snapshot)
-    return kept if isinstance(kept, dict) else {}
 
 
 def window_of(services: Services, provider_name: str | None, model: str | None) -> int | None:

@@ -6,11 +6,11 @@ from flask import Blueprint, Response, request
 
 from xgw.agents.definition import Definition
 from xgw.errors import ApiError
-from xgw.queries import filters
-from xgw.queries.agents import Use, count_use
+from xgw.queries import events
+from xgw.queries.agents import find_use
 from xgw.queries.pages import Page
 from xgw.queries.snapshot import snapshot
-from xgw.web import agents, board
+from xgw.web import agentrows, agents, board
 from xgw.web.api import agent_sessions
 from xgw.web.api.agents import ask
 from xgw.web.composer import Refused, composer_of_agent, read_message
@@ -25,9 +25,10 @@ NEWEST = Page(10)
 def list_agents() -> Response:
     """GET /ui/agents: every agent with how much it is used"""
     running = frame.services()
-    use = count_use(running.store)
-    rows = [(one, use.get(one.name, Use())) for one in running.agents.values()]
-    return frame.page("agents/list.html", rows=rows)
+    with snapshot(running.store):
+        cursor = events.newest(running.store)
+        rows = agentrows.list_agents(running)
+    return frame.page("agents/list.html", cursor=cursor, rows=rows)
 
 
 @routes.get("/ui/agents/<name>")
@@ -50,14 +51,15 @@ def start_chat(name: str) -> Response:
 
 def _answer(definition: Definition, refused: Refused | None = None, status: int = 200) -> Response:
     running = frame.services()
-    wanted = filters.parse("sessions", [("agent", definition.name), ("kind", "agent")])
     with snapshot(running.store):
-        found = board.list_sessions(running, wanted, NEWEST)
-        use = count_use(running.store).get(definition.name, Use())
+        use, cursor = find_use(running.store, definition.name)
+        found = board.list_sessions(running, agentrows.sessions_of(definition.name), NEWEST)
     provider = agents.first_provider(running.router, definition)
     return frame.page(
         "agents/show.html",
         status=status,
+        cursor=cursor,
+        most_rows=NEWEST.limit,
         agent=agents.agent(definition, provider, running.masker),
         use=use,
         found=found,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response
 
 from xgw.config.first_call import FirstCall, first_call
-from xgw.queries import events
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page
 from xgw.queries.snapshot import snapshot
@@ -43,21 +42,20 @@ def list_turns() -> Response:
 def show_strip() -> Response:
     """GET /ui/strip: the counts alone; some change without anything happening"""
     counts = board.read_strip(frame.services())
-    return frame.partial("sessions/_strip.html", strip=counts)
+    return frame.partial("sessions/_strip.html", strip=counts.strip)
 
 
 def _answer(template: str, asked: Asked, read: ReadRows) -> Response:
     """The page as it is at one moment, whose cursor is that of the events."""
     services = frame.services()
     with snapshot(services.store):
-        cursor = events.newest(services.store)
-        strip = board.read_strip(services)
+        counts = board.read_strip(services)
         found = Rows([]) if asked.mistake else read(services, asked.wanted, asked.page)
     return frame.page(
         template,
         status=asked.status,
-        cursor=cursor,
-        strip=strip,
+        cursor=counts.newest,
+        strip=counts.strip,
         found=found,
         asked=asked,
         most_rows=board.MOST_ROWS,

@@ -43,8 +43,9 @@ def show_request(id: str) -> Response:
     """GET /ui/requests/ID"""
     services = frame.services()
     with snapshot(services.store):
+        cursor = events.newest(services.store)
         view = load_view(services.store, _find(id))
-    return frame.page("requests/show.html", view=view)
+    return frame.page("requests/show.html", cursor=cursor, view=view)
 
 
 @routes.get("/ui/requests/<id>/request")

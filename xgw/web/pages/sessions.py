@@ -8,13 +8,12 @@ from flask import Blueprint, Response, request
 
 from xgw import errors
 from xgw.errors import ApiError
-from xgw.queries import events, sessions
-from xgw.queries.snapshot import snapshot
+from xgw.queries import sessions
 from xgw.web import serialize, words
 from xgw.web.api import agent_sessions, fields
 from xgw.web.api.agents import ask
 from xgw.web.composer import Refused, composer_of_session, read_message
-from xgw.web.live.session import load_line, load_whole
+from xgw.web.live.session import load_whole
 from xgw.web.pages import frame
 
 T = TypeVar("T")
@@ -63,21 +62,17 @@ def send_message(ref: str) -> Response:
 
 def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Response:
     running, turn, csrf = frame.services(), request.args.get("turn", ""), frame.csrf_token()
-    with snapshot(running.store):
-        cursor = events.newest(running.store)
-        whole = load_whole(running, ref, turn=turn, cursor=request.args.get("cursor"), csrf=csrf)
-        whole = _found(whole, ref)
-        session = whole.view.session
-        composer = composer_of_session(session, running.scheduler.agents, csrf, refused)
-        line = load_line(running, session["id"], csrf) if composer else None
+    found = load_whole(running, ref, turn=turn, cursor=request.args.get("cursor"), csrf=csrf)
+    whole = _found(found, ref)
+    composer = composer_of_session(whole.view.session, running.scheduler.agents, csrf, refused)
     return frame.page(
         "sessions/show.html",
         status=status,
-        cursor=cursor,
+        cursor=whole.newest,
         whole=whole,
         chosen=turn,
         composer=composer,
-        line=line,
+        line=whole.line,
     )
 
 

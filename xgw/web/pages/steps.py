@@ -13,16 +13,19 @@ from xgw.web.live.step import load
 from xgw.web.pages import frame
 from xgw.web.steps.view import SUMMARY
 
+MOST_DIGITS = 9
+
 routes = Blueprint("steps", __name__)
 
 
 @routes.get("/ui/steps/<step_id>")
 def show_step(step_id: str) -> Response:
-    """GET /ui/steps/ID?tab=…: all that is known of a step, live while it runs"""
+    """GET /ui/steps/ID?tab=…&from=NUMBER: all that is known of a step, live while it runs"""
     running, tab = frame.services(), request.args.get("tab", SUMMARY)
+    number = request.args.get("from", 1, _number)
     with snapshot(running.store):
         cursor = events.newest(running.store)
-        view = load(running, step_id, tab, as_it_is=request.args.get("raw") == "1")
+        view = load(running, step_id, tab, as_it_is=request.args.get("raw") == "1", number=number)
     if view is None:
         raise _no_step(step_id)
     return frame.page("steps/show.html", cursor=cursor, view=view)
@@ -53,6 +56,13 @@ def show_received(step_id: str) -> Response:
     if step["output_payload"] is None and step["partial_output"]:
         return frame.plain_text(step["partial_output"])
     return _whole(step["output_payload"])
+
+
+def _number(text: str) -> int:
+    """Of a message; ValueError, by which the first one is meant, for what is none."""
+    if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS:
+        raise ValueError(text)
+    return int(text)
 
 
 def _find(step_id: str) -> Row:

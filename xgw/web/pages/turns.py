@@ -5,11 +5,10 @@ from __future__ import annotations
 from flask import Blueprint, Response, request
 
 from xgw import errors
-from xgw.queries import events
-from xgw.queries.snapshot import snapshot
+from xgw.queries import panels
 from xgw.web.api import turns
-from xgw.web.live.talk import load_entries
-from xgw.web.live.turns import load
+from xgw.web.live.talk import entries_with
+from xgw.web.live.turns import view_with
 from xgw.web.pages import frame
 
 routes = Blueprint("turns", __name__)
@@ -18,14 +17,13 @@ routes = Blueprint("turns", __name__)
 @routes.get("/ui/turns/<turn_id>")
 def show_turn(turn_id: str) -> Response:
     """GET /ui/turns/ID: all that is known of a turn, live while it runs"""
-    running = frame.services()
-    with snapshot(running.store):
-        cursor = events.newest(running.store)
-        view = load(running, turn_id, run_id=request.args.get("run"), csrf=frame.csrf_token())
-        if view is None:
-            raise errors.not_found(f"there is no turn {turn_id[:256]!r}", code="turn_not_found")
-        entries = load_entries(running, view)
-    return frame.page("turns/show.html", cursor=cursor, view=view, entries=entries)
+    running, run_id = frame.services(), request.args.get("run")
+    found = panels.find_whole(running.store, turn_id)
+    if found is None:
+        raise errors.not_found(f"there is no turn {turn_id[:256]!r}", code="turn_not_found")
+    view = view_with(running, found.turn, found.config, run_id=run_id, csrf=frame.csrf_token())
+    entries = entries_with(running, view, found.messages, view.steps)
+    return frame.page("turns/show.html", cursor=found.newest, view=view, entries=entries)
 
 
 @routes.post("/ui/turns/<turn_id>/cancel")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xgw import spelling
-from xgw.queries.step_closeup import Sent, SentMessage
+from xgw.queries.step_closeup import Sent
 from xgw.queries.steps import Changes
 from xgw.queries.wording import counted
 from xgw.web.steps.sent import Message, message_of
@@ -24,6 +24,9 @@ MOST_LINES = 400
 CONTEXT = 3
 """Lines: from how many characters on they are long, how many of a text are compared at most, how
 many that are the same are shown before and after a change."""
+
+MOST_CHANGES = 200
+"""Messages that are shown, the last ones: what is new stands at the end of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class ChangesView:
     """What changed since `previous_id`; `cache` says in words what that means for the cache.
 
     Of `total` messages `same` were in the call before too, the first `prefix` in the same place.
+    Of very many changes the first `left_out` are not here.
     """
 
     previous_id: str
@@ -62,37 +66,45 @@ class ChangesView:
     total: int
     cache: tuple[str, ...]
     changes: tuple[Change, ...]
+    left_out: int
     settings: tuple[Setting, ...]
 
 
 def view_of(found: Changes, step: Row, previous: Row, now: Sent, before: Sent) -> ChangesView:
     """Two requests compared: `now` of `step`, `before` of `previous`."""
-    changes = [
-        *((new, _changed(before.messages[old], now.messages[new])) for old, new in found.changed),
-        *((new, Change("added", message_of(now.messages[new]))) for new in found.added),
-        *((old, Change("dropped", message_of(before.messages[old]))) for old in found.dropped),
-    ]
+    places = sorted(
+        [
+            *((new, "changed", old) for old, new in found.changed),
+            *((new, "added", new) for new in found.added),
+            *((old, "dropped", old) for old in found.dropped),
+        ],
+        key=lambda place: place[0],
+    )
+    shown = places[-MOST_CHANGES:]
     return ChangesView(
         found.previous_step_id,
         found.common_prefix,
         len(now.messages) - len(found.added) - len(found.changed),
         len(now.messages),
         tuple(_cache_words(found, step, previous, now, before)),
-        tuple(change for _, change in sorted(changes, key=lambda pair: pair[0])),
+        tuple(_change(now, before, *place) for place in shown),
+        len(places) - len(shown),
         tuple(_settings(now, before)),
     )
 
 
-def _changed(old: SentMessage, new: SentMessage) -> Change:
-    was, message = message_of(old), message_of(new)
-    if old.is_cut or new.is_cut:
-        return Change("changed", message, was)
-    return Change("changed", message, was, _compared(_text(old), _text(new)))
+def _change(now: Sent, before: Sent, index: int, kind: str, old: int) -> Change:
+    if kind != "changed":
+        return Change(kind, message_of(before if kind == "dropped" else now, index))
+    was, message = message_of(before, old), message_of(now, index)
+    if was.is_cut or message.is_cut:
+        return Change(kind, message, was)
+    texts = _text(before.messages[old].value), _text(now.messages[index].value)
+    return Change(kind, message, was, _compared(*texts))
 
 
-def _text(sent: SentMessage) -> str:
+def _text(value: Any) -> str:
     """What a message says, if that is all there is to it, else its JSON."""
-    value = sent.value
     if isinstance(value, dict) and set(value) == {"role", "content"}:
         value = value["content"]
     return value if isinstance(value, str) else json_text(value)
@@ -186,7 +198,7 @@ def _prefix_words(found: Changes, now: Sent, before: Sent, *, can_be_read: bool)
     if same == len(now.messages):
         told = "The call before went on where the messages of this one end"
         return f"{told}{_tokens(now, 0, same)}{cached}."
-    broke = f"message {same + 1} ({now.messages[same].role or 'input'}), {_why(found, same)}"
+    broke = f"message {same + 1} ({now.measures[same].role or 'input'}), {_why(found, same)}"
     if same == 0:
         return (
             f"The prefix breaks at once, at {broke}: none of the messages can come from the cache."
@@ -210,6 +222,6 @@ def _why(found: Changes, index: int) -> str:
 
 
 def _tokens(sent: Sent, start: int, end: int) -> str:
-    counts = [message.tokens for message in sent.messages[start:end]]
+    counts = [measure.tokens for measure in sent.measures[start:end]]
     known = [count for count in counts if count is not None]
     return f" (~{sum(known):,} tokens)" if known and len(known) == len(counts) else ""

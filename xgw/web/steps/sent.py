@@ -1,14 +1,20 @@
-"""What a step sent: the messages and their share of the tokens, tools, parameters."""
+"""What a step sent: messages page by page, the share of each of the tokens, tools, parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xgw.queries.step_closeup import Body, Sent, SentMessage
+from xgw.queries.step_closeup import Body, Choose, Measure, Sent
 from xgw.web.steps.said import Part, ToolCall, calls_of, parts_of, reasoning_of
 from xgw.web.words import json_text
+
+PAGE = 50
+"""Messages that are shown at once, up to twice as many at the end."""
+
+MOST_SHARES = 200
+"""Parts of the bar of shares: of more messages some that follow each other are one part."""
 
 _KNOWN = frozenset(
     {"role", "content", "name", "tool_call_id", "tool_calls", "function_call", "refusal"}
@@ -40,6 +46,20 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the bar, `x` and `width` in percent: a message, or several (`first` to `last`).
+
+    `role` is that of most of its tokens.
+    """
+
+    first: int
+    last: int
+    role: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that was offered; `schema` is that of its arguments, as JSON."""
 
@@ -50,9 +70,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class SentView:
-    """A request; `other` is the whole body where it is none that has messages."""
+    """A request; `other` is the whole body where it is none that has messages.
+
+    Of `total` messages one page is here; `earlier` and `later` are the numbers that the pages
+    beside it begin at, None at the ends.
+    """
 
     messages: tuple[Message, ...]
+    total: int
+    earlier: int | None
+    later: int | None
+    shares: tuple[Share, ...]
     tools: tuple[Tool, ...]
     tools_tokens: int | None
     tools_share: float | None
@@ -65,12 +93,18 @@ class SentView:
 
 def view_of(sent: Sent, tools_tokens: int | None) -> SentView:
     """The request; `tools_tokens` are those of its tool definitions."""
-    counts = [message.tokens for message in sent.messages]
+    counts = [measure.tokens for measure in sent.measures]
     known = [count for count in counts if count is not None]
     total = sum(known) + (tools_tokens or 0) if len(known) == len(counts) else None
     tools = sent.tools.value if sent.tools is not None else None
+    first = sent.messages[0].index if sent.messages else 0
+    after = first + len(sent.messages)
     return SentView(
-        tuple(_message(message, total) for message in sent.messages),
+        tuple(_message(sent, at, total) for at in range(len(sent.messages))),
+        len(counts),
+        first + 1 - PAGE if first > 0 else None,
+        after + 1 if after < len(counts) else None,
+        tuple(_shares(sent.measures, total, _share(tools_tokens, total) or 0)) if total else (),
         tuple(_tool(tool) for tool in tools) if isinstance(tools, list) else (),
         tools_tokens,
         _share(tools_tokens, total),
@@ -82,19 +116,35 @@ def view_of(sent: Sent, tools_tokens: int | None) -> SentView:
     )
 
 
-def message_of(sent: SentMessage) -> Message:
-    """One message by itself."""
-    return _message(sent, None)
+def page_with(number: int) -> Choose:
+    """The page of messages that has this one, counted from 1; the last one for a higher number.
+
+    What would fill no page stands on the one before it.
+    """
+
+    def indexes(count: int) -> range:
+        last = max(0, count // PAGE - 1)
+        page = min(max(0, number - 1) // PAGE, last)
+        return range(page * PAGE, count if page == last else (page + 1) * PAGE)
+
+    return indexes
 
 
-def _message(sent: SentMessage, total: int | None) -> Message:
+def message_of(request: Sent, index: int) -> Message:
+    """One message by itself, of a request that has all of them."""
+    return _message(request, index, None)
+
+
+def _message(request: Sent, at: int, total: int | None) -> Message:
+    sent = request.messages[at]
+    measure = request.measures[sent.index]
     value = sent.value if isinstance(sent.value, dict) else {"content": sent.value}
     others = {key: inner for key, inner in value.items() if key not in _KNOWN}
     if "role" not in value and "type" in value:
         others, value = value, {}
     return Message(
         sent.index + 1,
-        sent.role or str(others.get("type") or "input"),
+        measure.role or str(others.get("type") or "input"),
         _text(value, "name"),
         _text(value, "tool_call_id"),
         parts_of(value.get("content")),
@@ -102,11 +152,23 @@ def _message(sent: SentMessage, total: int | None) -> Message:
         _text(value, "refusal"),
         calls_of(value),
         json_text(others) if others else "",
-        sent.tokens,
-        _share(sent.tokens, total),
+        measure.tokens,
+        _share(measure.tokens, total),
         sent.size,
         sent.is_cut,
     )
+
+
+def _shares(measures: Sequence[Measure], total: int, x: float) -> Iterator[Share]:
+    """The messages in order, after what stands before them."""
+    step = -(-len(measures) // MOST_SHARES)
+    for at in range(0, len(measures), step):
+        together = measures[at : at + step]
+        most = max(together, key=lambda measure: measure.tokens or 0)
+        width = 100 * sum(measure.tokens or 0 for measure in together) / total
+        last = at + len(together)
+        yield Share(at + 1, last, most.role or "input", round(x, 2), round(width, 2))
+        x += width
 
 
 def _share(tokens: int | None, total: int | None) -> float | None:

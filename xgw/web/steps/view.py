@@ -71,13 +71,17 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The parts of its time; of a tool what it was given and brought, of a call what it said."""
+    """The parts of its time; of a tool what it was given and brought, of a call what it said.
+
+    `requests` are its exchanges, see `exchanges_of_step`.
+    """
 
     segments: tuple[timing.Segment, ...]
     call: ToolCall | None
     output: str
     output_size: int | None
     answer: received.ReceivedView | None
+    requests: list[Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,15 @@ def view_of(
     *,
     tab: str = SUMMARY,
     as_it_is: bool = False,
+    number: int = 1,
 ) -> StepView:
-    """The view of a step; a tab that there is not is the summary."""
+    """The view of a step; a tab that there is not is the summary.
+
+    Of what was sent the page that has the message of this number is shown.
+    """
     tab = tab if tab in TABS else SUMMARY
-    return StepView(found, tab, as_it_is, tuple(streams), _SHOWN[tab](services, found))
+    shown = _sent(services, found, number) if tab == "sent" else _SHOWN[tab](services, found)
+    return StepView(found, tab, as_it_is, tuple(streams), shown)
 
 
 # -- one for each tab ------------------------------------------------------------------------------
@@ -108,18 +117,22 @@ def view_of(
 def _summary(services: Services, found: StepCloseup) -> Summary:
     step = found.step
     segments = timing.segments_of(step, clock.now())
+    asked = requests.exchanges_of_step(services.store, step["id"])
     if step["step_type"] != "llm_call":
-        call, output = _arguments(services, step), _tool_output(services, step)
-        return Summary(segments, call, output.text, output.size, None)
-    return Summary(segments, None, "", None, _answer(services, step))
+        tool = _tool(services, step, "input_payload", "output_payload")
+        return Summary(segments, tool.call, tool.text, tool.size, None, asked)
+    return Summary(segments, None, "", None, _answer(services, step), asked)
 
 
-def _sent(services: Services, found: StepCloseup) -> sent.SentView | ToolBody | None:
+def _sent(services: Services, found: StepCloseup, number: int) -> sent.SentView | ToolBody | None:
     step = found.step
     if step["step_type"] != "llm_call":
-        return ToolBody(_arguments(services, step), "", None)
+        return _tool(services, step, "input_payload")
     bodies = step_closeup.read_bodies(
-        services.store, {**step, "output_payload": None}, _counter(services, step)
+        services.store,
+        {**step, "output_payload": None},
+        _counter(services, step),
+        sent.page_with(number),
     )
     if bodies.sent is None:
         return None
@@ -128,21 +141,24 @@ def _sent(services: Services, found: StepCloseup) -> sent.SentView | ToolBody | 
 
 def _received(services: Services, found: StepCloseup) -> received.ReceivedView | ToolBody | None:
     if found.step["step_type"] != "llm_call":
-        return _tool_output(services, found.step)
+        return _tool(services, found.step, "output_payload")
     return _answer(services, found.step)
 
 
 def _changes(services: Services, found: StepCloseup) -> changes.ChangesView | None:
     step, store = found.step, services.store
-    compared = steps.find_changes(store, step)
-    previous = steps.find_step(store, compared.previous_step_id) if compared else None
-    if compared is None or previous is None:
+    previous = steps.find_before(store, step)
+    if previous is None or not step["input_payload"]:
         return None
-    now, before = step["input_payload"], previous["input_payload"]
-    bodies = step_closeup.read_sent(store, {now, before}, _counter(services, step))
-    if now not in bodies or before not in bodies:
+    keys = step["input_payload"], previous["input_payload"]
+    bodies = step_closeup.read_sent(store, keys, _counter(services, step))
+    if any(key not in bodies for key in keys):
         return None
-    return changes.view_of(compared, step, previous, bodies[now], bodies[before])
+    (now, listed), (before, listed_before) = (bodies[key] for key in keys)
+    if not listed or not listed_before:
+        return None
+    compared = steps.compare(previous["id"], listed_before, listed)
+    return changes.view_of(compared, step, previous, now, before)
 
 
 def _attempts(_: Services, found: StepCloseup) -> Waterfall | None:
@@ -150,7 +166,8 @@ def _attempts(_: Services, found: StepCloseup) -> Waterfall | None:
 
 
 def _timing(services: Services, found: StepCloseup) -> timing.TimingView:
-    return timing.view_of(found.step, _exchange(services, found), clock.now())
+    log = requests.last_of_step(services.store, found.step["id"])
+    return timing.view_of(found.step, log, clock.now())
 
 
 def _usage(services: Services, found: StepCloseup) -> usage.UsageView:
@@ -162,13 +179,12 @@ def _usage(services: Services, found: StepCloseup) -> usage.UsageView:
 
 
 def _raw(services: Services, found: StepCloseup) -> RequestView | None:
-    log = _exchange(services, found)
+    log = requests.last_of_step(services.store, found.step["id"])
     return load_view(services.store, log) if log is not None else None
 
 
 _SHOWN: Mapping[str, Callable[[Services, StepCloseup], Any]] = {
     SUMMARY: _summary,
-    "sent": _sent,
     "received": _received,
     "changes": _changes,
     "attempts": _attempts,
@@ -179,13 +195,6 @@ _SHOWN: Mapping[str, Callable[[Services, StepCloseup], Any]] = {
 
 
 # -- what several need -----------------------------------------------------------------------------
-
-
-def _exchange(services: Services, found: StepCloseup) -> Row | None:
-    """The exchange of this attempt, whole."""
-    if not found.requests:
-        return None
-    return requests.find_request(services.store, found.requests[-1]["id"])
 
 
 def _answer(services: Services, step: Row) -> received.ReceivedView | None:
@@ -205,20 +214,22 @@ def _tools_tokens(services: Services, step: Row, found: step_closeup.Sent) -> in
     return services.counter.count_tools(found.tools.value, step["model"])
 
 
-def _arguments(services: Services, step: Row) -> ToolCall | None:
-    """What a tool was given, where that was kept."""
+def _tool(services: Services, step: Row, *columns: str) -> ToolBody:
+    """What a tool was given and what it brought, as far as these columns are asked for."""
+    keys = [step[name] for name in columns if step[name]]
+    bodies = payloads.find_bodies(services.store, keys) if keys else {}
+    given = bodies.get(step["input_payload"]) if "input_payload" in columns else None
+    brought = bodies.get(step["output_payload"], b"") if "output_payload" in columns else b""
+    text, size = cut_text(brought.decode(errors="replace"))
+    call = _call(step, given) if "input_payload" in columns else None
+    return ToolBody(call, text, size)
+
+
+def _call(step: Row, given: bytes | None) -> ToolCall | None:
     told = (step["metadata"] or {}).get("arguments")
-    if told is None and step["input_payload"]:
-        body = payloads.find_body(services.store, step["input_payload"])
-        told = None if body is None else cut_text(body.decode(errors="replace"))[0]
+    if told is None and given is not None:
+        told = cut_text(given.decode(errors="replace"))[0]
     if told is None:
         return None
     asked = {"id": step["tool_call_id"], "name": step["name"], "arguments": told}
     return calls_of({"tool_calls": [asked]})[0]
-
-
-def _tool_output(services: Services, step: Row) -> ToolBody:
-    key = step["output_payload"]
-    body = payloads.find_body(services.store, key) if key else None
-    text, size = cut_text((body or b"").decode(errors="replace"))
-    return ToolBody(None, text, size)
