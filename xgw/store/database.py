@@ -11,6 +11,8 @@ from typing import Any
 import peewee
 from playhouse.pool import PooledSqliteDatabase
 
+from xgw.store.digits import packed_id
+
 READERS = 64
 READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
 
@@ -35,6 +37,7 @@ class Store:
             autoconnect=False,
             check_same_thread=False,  # the pool hands them from thread to thread
         )
+        self._readers.register_function(packed_id, "packed_id", 2, deterministic=True)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[peewee.SqliteDatabase]:
@@ -85,6 +88,7 @@ class Store:
             "cache_size": -16000,
         }
         try:
+            connection.create_function("packed_id", 2, packed_id, deterministic=True)
             for name, value in pragmas.items():
                 connection.execute(f"PRAGMA {name} = {value}")
         except sqlite3.Error:
