@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench.scripts import LONG, SCRIPTS, Script, record
 from bench.setting import upstream
-from bench.templates import TABLES, Copy, Template
+from bench.templates import TABLES, Copy, Template, packed
 from xgw import clock
 from xgw.store.database import Store
 from xgw.store.migrations import migrate
@@ -191,6 +191,8 @@ def _insert(connection: sqlite3.Connection, template: Template, copies: Sequence
         columns = template.tables[place].columns
         marks = ", ".join("?" * len(columns))
         rows = [row for copy in copies for row in copy.rows[place]]
+        if name == "events":
+            rows = [packed(columns, row) for row in rows]
         connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", rows)
     connection.executemany(INSERT_PAYLOAD, [row for copy in copies for row in copy.payloads])
 

@@ -12,15 +12,19 @@ import random
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import orjson
+
 from bench import bodies
 from bench.scripts import Recorded
+from xgw import clock
 from xgw.store import payloads
 from xgw.store.database import Store
+from xgw.store.models import Event
 from xgw.store.payloads import PayloadRow, Shelf
 
 TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "events")
@@ -268,10 +272,10 @@ def _render(pieces: tuple[Piece, ...], values: list[str]) -> str:
 
 
 def _read(store: Store, recorded: Recorded) -> dict[str, list[Row]]:
-    """Every row of a conversation and its turn on its own, `seq` of the events left out."""
+    """Every row of a conversation and its turn on its own."""
     session, turn = recorded.session_id, recorded.turn_id
     turns = "SELECT id FROM turns WHERE session_id = ? OR id = ?"
-    chosen = dict.fromkeys(TABLES, f"turn_id IN ({turns})")
+    chosen = dict.fromkeys(TABLES[:-1], f"turn_id IN ({turns})")
     chosen["sessions"] = "? = id OR ? = ''"
     chosen["turns"] = "session_id = ? OR id = ?"
     found: dict[str, list[Row]] = {}
@@ -281,16 +285,33 @@ def _read(store: Store, recorded: Recorded) -> dict[str, list[Row]]:
             rows = connection.execute(
                 f"SELECT * FROM {name} WHERE {condition} ORDER BY rowid", (session, turn)
             )
-            found[name] = [_without_seq(row) for row in rows]
-        begun = connection.execute(
-            "SELECT * FROM events WHERE session_id = ? AND turn_id IS NULL ORDER BY seq", (session,)
-        )
-        found["events"] = [_without_seq(row) for row in begun] + found["events"]
+            found[name] = [dict(row) for row in rows]
+    found["events"] = [_spelled(event) for event in _events(store, session, turn)]
     return found
 
 
-def _without_seq(row: Iterable[Any]) -> Row:
-    return {name: value for name, value in dict(row).items() if name != "seq"}
+def _events(store: Store, session: str, turn: str) -> list[Row]:
+    """Those of the session and of the turn, `seq` left out: the session's own first."""
+    mine = (Event.session_id == session) | (Event.turn_id == turn)
+    columns = [field for field in Event._meta.sorted_fields if field.name != "seq"]
+    return store.fetch(
+        Event.select(*columns).where(mine).order_by(Event.turn_id.is_null().desc(), Event.seq)
+    )
+
+
+def _spelled(event: Row) -> Row:
+    """The row with everything as text, so that slots are found in it; `packed` undoes that."""
+    payload = orjson.dumps(event["payload"]).decode()
+    return event | {"at": clock.to_db(event["at"]), "payload": payload}
+
+
+def packed(columns: Sequence[str], event: Sequence[Any]) -> list[Any]:
+    """An event's row as the store has it."""
+    fields = Event._meta.fields
+    values = dict(zip(columns, event, strict=True))
+    values["at"] = clock.from_db(values["at"])
+    values["payload"] = orjson.loads(values["payload"])
+    return [fields[name].db_value(value) for name, value in values.items()]
 
 
 def _time(text: str) -> datetime.datetime:

@@ -22,7 +22,7 @@ def _commit_elsewhere(store: Store, type: str) -> None:
     connection = store.open_writer()
     connection.execute(
         "INSERT INTO events (type, at, project_id, session_id, payload) VALUES (?, ?, ?, ?, ?)",
-        (type, clock.to_db(clock.now()), "default", "sess_1", orjson.dumps({}).decode()),
+        (type, clock.to_microseconds(clock.now()), "default", "sess_1", orjson.dumps({}).decode()),
     )
     connection.close()
 

@@ -266,7 +266,7 @@ def _check_whole(store: Store, got: Got) -> None:
     query += "SELECT id FROM steps WHERE turn_id = ?)"
     [(content,)] = store.sql(query, (got.turn, got.turn))
     assert _text(store, content) == text
-    events = "SELECT type FROM events WHERE turn_id = ? ORDER BY seq"
+    events = "SELECT type FROM events WHERE turn_id = packed_id(?, 'turn') ORDER BY seq"
     types = [type for (type,) in store.sql(events, (got.turn,))]
     assert (types[0], types[-1]) == ("turn.started", "turn.completed")
     assert types.count("turn.completed") == 1

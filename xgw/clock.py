@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1)
+MICROSECOND = timedelta(microseconds=1)
 
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})"
@@ -40,6 +43,16 @@ def to_db(moment: datetime) -> str:
 def from_db(text: str) -> datetime:
     """The moment that `to_db` spelled; ValueError for anything that is not one."""
     return datetime.fromisoformat(text)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (_naive(moment) - EPOCH) // MICROSECOND
+
+
+def from_microseconds(passed: int) -> datetime:
+    """The moment that `to_microseconds` counted; OverflowError if there is none."""
+    return EPOCH + passed * MICROSECOND
 
 
 def to_rfc3339(moment: datetime) -> str:

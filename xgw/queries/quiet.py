@@ -16,14 +16,16 @@ STALLED_AFTER = datetime.timedelta(seconds=30)
 
 def is_stalled(run: Any, turn: Any, now: datetime.datetime) -> peewee.Expression:
     """Whether a run of an open turn is stalled at the moment `now`; both are models."""
-    quiet_since = clock.to_db(now - STALLED_AFTER)
-    last = Event.select(Event.at).where(Event.turn_id == turn.id)
+    quiet_since = now - STALLED_AFTER
+    last = Event.select(Event.at).where(Event.turn_id == fn.packed_id(turn.id, "turn"))
     last = last.order_by(Event.seq.desc()).limit(1)
     # A text that streams leaves no events, but a heartbeat each time it is saved.
     condition: peewee.Expression = (
         # The status is literal, because only then does the index of running ones apply.
         (run.status == SQL("'running'"))
-        & (fn.COALESCE(run.heartbeat_at, "") < quiet_since)
-        & (fn.COALESCE(last, run.started_at) < quiet_since)
+        & (fn.COALESCE(run.heartbeat_at, "") < clock.to_db(quiet_since))
+        & fn.COALESCE(
+            last < clock.to_microseconds(quiet_since), run.started_at < clock.to_db(quiet_since)
+        )
     )
     return condition

@@ -13,14 +13,15 @@ from xgw import clock
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
 from xgw.recording.recovery import USER_CANCEL, Cause, close_open_work
+from xgw.store.digits import packed_id
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Part, Ticket, Writer
 
 MAX_COUNT = 1 << 30
 
+DELETE_EVENTS = "DELETE FROM events WHERE session_id = ?"
 # Children first: deleting them by index costs less than a cascade that looks for each.
 DELETIONS = (
-    "DELETE FROM events WHERE session_id = ?",
     "DELETE FROM request_logs WHERE session_id = ?",
     "DELETE FROM messages WHERE session_id = ?",
     "DELETE FROM steps WHERE session_id = ?",
@@ -64,6 +65,7 @@ class Edits:
 
         def work(tx: Transaction) -> None:
             tx.write()  # those of the same transaction go too
+            tx.execute(DELETE_EVENTS, (packed_id(session_id, "sess"),))
             for statement in DELETIONS:
                 tx.execute(statement, (session_id,))
             count_deletion(tx)

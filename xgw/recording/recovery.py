@@ -35,6 +35,7 @@ from xgw.recording.facts import (
     TurnEnd,
 )
 from xgw.store.database import Store
+from xgw.store.digits import packed_id
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
 from xgw.values import Usage
@@ -224,11 +225,14 @@ def _end_call(
 def _last_sign_of_life(tx: Transaction, scope: Scope) -> datetime.datetime:
     """The last moment that the record knows of: a heartbeat or an event of the turn."""
     row = tx.one(
-        "SELECT max(coalesce((SELECT heartbeat_at FROM runs WHERE id = ?), ''), "
-        "coalesce((SELECT max(at) FROM events WHERE turn_id = ?), ''))",
-        (scope.run_id, scope.turn_id),
+        "SELECT (SELECT heartbeat_at FROM runs WHERE id = ?), "
+        "(SELECT max(at) FROM events WHERE turn_id = ?)",
+        (scope.run_id, packed_id(scope.turn_id, "turn")),
     )
-    return clock.from_db(row[0]) if row and row[0] else clock.now()
+    beat, told = row or (None, None)
+    signs = [clock.from_db(beat)] if beat else []
+    signs += [clock.from_microseconds(told)] if told else []
+    return max(signs, default=clock.now())
 
 
 def wait_for(tickets: Iterable[Ticket], seconds: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import peewee
 from playhouse.pool import PooledSqliteDatabase
 
+from xgw.store.digits import packed_id
 from xgw.store.rows import node_list, reference_list
 
 READERS = 64
@@ -37,7 +38,7 @@ class Store:
             autoconnect=False,
             check_same_thread=False,  # the pool hands them from thread to thread
         )
-        for function in (reference_list, node_list):
+        for function in (packed_id, reference_list, node_list):
             self._readers.register_function(function, function.__name__, 2, deterministic=True)
 
     @contextlib.contextmanager
@@ -89,6 +90,7 @@ class Store:
             "cache_size": -16000,
         }
         try:
+            connection.create_function("packed_id", 2, packed_id, deterministic=True)
             for name, value in pragmas.items():
                 connection.execute(f"PRAGMA {name} = {value}")
         except sqlite3.Error:

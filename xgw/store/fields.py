@@ -9,6 +9,8 @@ import orjson
 import peewee
 
 from xgw import clock
+from xgw.store import told
+from xgw.store.digits import packed_id, whole_id
 
 
 class JsonField(peewee.TextField):
@@ -35,3 +37,47 @@ class TimeField(peewee.Field):
     def python_value(self, value: Any) -> datetime.datetime | None:
         """Stored text to a naive UTC date-time."""
         return None if value is None else clock.from_db(value)
+
+
+class MomentField(peewee.IntegerField):
+    """A UTC time as microseconds since 1970."""
+
+    def db_value(self, value: Any) -> Any:
+        """Naive UTC date-time to its number."""
+        return clock.to_microseconds(value) if isinstance(value, datetime.datetime) else value
+
+    def python_value(self, value: Any) -> datetime.datetime | None:
+        """Number to a naive UTC date-time."""
+        return None if value is None else clock.from_microseconds(value)
+
+
+class IdField(peewee.Field):
+    """An id without its prefix, as sixteen bytes; one that was not minted is kept as its text."""
+
+    field_type = "BLOB"
+
+    def __init__(self, prefix: str, **options: Any) -> None:
+        self.prefix = prefix
+        super().__init__(**options)
+
+    def db_value(self, value: Any) -> Any:
+        """The id as it is kept."""
+        return packed_id(value, self.prefix) if isinstance(value, str) else value
+
+    def python_value(self, value: Any) -> str | None:
+        """The whole id."""
+        return None if value is None else whole_id(value, self.prefix)
+
+
+class ToldField(peewee.Field):
+    """An event's payload, laid out: a list, or an object."""
+
+    field_type = "BLOB"
+
+    def db_value(self, value: Any) -> Any:
+        """The payload as it is kept."""
+        return None if value is None else told.packed(value)
+
+    def python_value(self, value: Any) -> Any:
+        """The payload, laid out."""
+        return None if value is None else told.unpacked(value)

@@ -1,8 +1,9 @@
 """Events' payloads in the store: the values alone where the fields are those of a known layout.
 
-A payload is kept as JSON, either the object itself or `[number, values…]`: the layout's number and
-the values in the order of its fields, nulls at the end left out. `true` stands for the turn or
-session that the event's own columns name. Layouts in use never change; new ones are added.
+A payload is kept as the object itself or as `[number, values…]`: the layout's number and the values
+in the order of its fields, nulls at the end left out. `true` stands for the turn or session that
+the event's own columns name. How that is written is `told`'s. Layouts in use never change; new ones
+are added.
 """
 
 from __future__ import annotations

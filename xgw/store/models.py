@@ -20,7 +20,7 @@ from peewee import (
     TextField,
 )
 
-from xgw.store.fields import JsonField, TimeField
+from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
 
 ID = 64
 CASCADE: dict[str, Any] = {"on_delete": "CASCADE", "index": False, "lazy_load": False}
@@ -356,17 +356,18 @@ class Event(Table):
 
     seq = AutoField()
     type = TextField()
-    at = TimeField()
+    at = MomentField()
     project_id = TextField()
-    session_id = CharField(ID, null=True)
-    turn_id = CharField(ID, null=True)
-    run_id = CharField(ID, null=True)
-    step_id = CharField(ID, null=True)
-    payload = JsonField()
+    session_id = IdField("sess", null=True)
+    turn_id = IdField("turn", null=True)
+    run_id = IdField("run", null=True)
+    step_id = IdField("step", null=True)
+    payload = ToldField()
 
     class Meta:
         table_name = "events"
-        indexes = (_where_known("events", "session_id", "seq"), (("turn_id", "seq"), False))
+        # Each has `seq` behind it: that is the row's own number.
+        indexes = (_where_known("events", "session_id"), (("turn_id",), False))
 
 
 class Payload(Table):

@@ -93,5 +93,10 @@ def pack(content: bytes, dictionary: bytes) -> bytes:
 
 def unpack(packed: bytes, dictionary: bytes) -> bytes:
     """What was packed with this dictionary; zlib.error for anything else."""
+    return unpack_first(packed, dictionary)[0]
+
+
+def unpack_first(packed: bytes, dictionary: bytes) -> tuple[bytes, bytes]:
+    """What was packed with this dictionary, and the bytes that stand behind it."""
     unpacker = zlib.decompressobj(_RAW, zdict=dictionary)
-    return unpacker.decompress(packed) + unpacker.flush()
+    return unpacker.decompress(packed) + unpacker.flush(), unpacker.unused_data

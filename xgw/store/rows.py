@@ -5,13 +5,17 @@ a reference to each long one, which is a row of its own. So a text costs its siz
 bodies, messages and events tell of it.
 
 Codecs: `raw`, `text` (packed with `packing.WORDS`) and `zlib` hold the bytes. `list` is a node: one
-byte of level, then hashes of 16 bytes. `parts` is the template, JSON as it is, packed with
-`packing.FORMS` behind a byte 1, or zlib over it: literal texts, `{"r": hash}`, `{"t": hash}` for
+byte of level, then hashes of 16 bytes. `parts` is the template, JSON as it is or packed: literal
+texts, `{"r": hash}`, `{"t": hash}` for
 the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCII, and in requests
 `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one or the end
 of a long one, `{"e": hash}` for each element of a list that is spaced unevenly. `stream` is a
 streamed answer: packed likewise, the reference to what is said in it and the fields of
-`templates.Stream`. Nothing is written with zlib's own format any more.
+`templates.Stream`.
+
+What is packed is a byte 2, the JSON packed with `packing.FORMS`, in which a zero stands for each
+hash and its quotes, and the hashes of 16 bytes one after the other. Behind a byte 1 the hashes are
+in the JSON; without either, it is zlib's own format: neither is written any more.
 """
 
 from __future__ import annotations
@@ -20,18 +24,24 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from xgw.store.packing import FORMS, WORDS, pack, unpack
+from xgw.store.packing import FORMS, WORDS, pack, unpack, unpack_first
 from xgw.store.templates import LONG, Stream, take_out_stream, take_out_texts
 
 PACKED_FROM = 200
 """Bytes from which it pays to compress."""
 
 _WITH_FORMS = b"\x01"
+_AND_HASHES = b"\x02"
+_GAP = b"\0"
+"""Stands for a hash: JSON has no such byte."""
+
+_QUOTED = re.compile(rb'"([0-9a-f]{32})"')
 
 REFERENCE = "\x1f"
 """What a column begins with, a text or a JSON text, that names the payload which has its value."""
@@ -74,9 +84,7 @@ def row_of(key: str, content: bytes) -> PayloadRow:
 def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
     """A body of `size` bytes that is put together from segments."""
     text = orjson.dumps(list(segments))
-    if len(text) >= PACKED_FROM:
-        text = min(text, _packed(text), key=len)
-    return (key, size, "parts", text)
+    return (key, size, "parts", min(text, _packed(text), key=len))
 
 
 def put(rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str], bool]) -> None:
@@ -127,6 +135,8 @@ def opened(codec: str, content: bytes) -> bytes:
     """What a row holds, uncompressed."""
     if codec == "text":
         return unpack(content, WORDS)
+    if codec in ("parts", "stream") and content[:1] == _AND_HASHES:
+        return _with_hashes(*unpack_first(content[1:], FORMS))
     if codec in ("parts", "stream") and content[:1] == _WITH_FORMS:
         return unpack(content[1:], FORMS)
     if codec in ("zlib", "stream") or (codec == "parts" and content[:1] != b"["):
@@ -135,7 +145,23 @@ def opened(codec: str, content: bytes) -> bytes:
 
 
 def _packed(template: bytes) -> bytes:
-    return _WITH_FORMS + pack(template, FORMS)
+    # The odd ones are the hashes; what is around them is often the same.
+    pieces = _QUOTED.split(template)
+    shape = _GAP.join(pieces[::2])
+    packed = _packed_often(shape) if len(shape) < PACKED_FROM else pack(shape, FORMS)
+    return b"".join([_AND_HASHES, packed, bytes.fromhex(b"".join(pieces[1::2]).decode())])
+
+
+@lru_cache(maxsize=256)
+def _packed_often(shape: bytes) -> bytes:
+    return pack(shape, FORMS)
+
+
+def _with_hashes(shape: bytes, hashes: bytes) -> bytes:
+    """The JSON whose hashes were taken out."""
+    first, *others = shape.split(_GAP)
+    keys = (hashes[at : at + 16].hex().encode() for at in range(0, len(hashes), 16))
+    return first + b"".join([b'"%b"%b' % pair for pair in zip(keys, others, strict=True)])
 
 
 def references(codec: str, content: bytes) -> list[str]:

@@ -12,11 +12,13 @@ import orjson
 
 from xgw import clock
 from xgw.events import TEXTS, Envelope, cut_texts
+from xgw.store.digits import packed_id
 from xgw.store.held import HeldRow, HeldRows
 from xgw.store.layouts import laid_out
 from xgw.store.pins import Kept
 from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long, key_named, opened, put
 from xgw.store.templates import take_out_texts
+from xgw.store.told import packed
 
 Row = Mapping[str, Any]
 NOTHING: Row = {}
@@ -290,20 +292,30 @@ class Transaction:
         events, self._events = self._events, []
         if not events:
             return self._written
-        rows = [(*event[:-2], self._as_stored(event)) for event in events]
+        rows = [self._as_stored(event) for event in events]
         self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         first = last - len(events) + 1
         self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
         return self._written
 
-    def _as_stored(self, event: _Event) -> str:
-        """The payload with references to its long texts, whole: other rows have the same ones."""
+    def _as_stored(self, event: _Event) -> tuple[Any, ...]:
+        """The row, with references to long texts, whole: other rows have the same ones."""
         payload = event.payload
         if event.texts:
             texts = event.texts.items()
             payload = payload | {n: {"payload": self.keep(orjson.dumps(t))} for n, t in texts}
-        return _json_text(laid_out(payload, event.turn_id, event.session_id))
+        session, turn, run, step = event[3:7]
+        return (
+            event.type,
+            clock.to_microseconds(event.at),
+            event.project_id,
+            session and packed_id(session, "sess"),
+            turn and packed_id(turn, "turn"),
+            run and packed_id(run, "run"),
+            step and packed_id(step, "step"),
+            packed(laid_out(payload, turn, session)),
+        )
 
 
 def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from xgw.store import told
 from xgw.store.database import Store
 from xgw.store.rows import leads_to
 
@@ -35,7 +36,7 @@ NAMES = (
     ("turns", "substr(user_input, 2)", "substr(user_input, 1, 1) = char(31)"),
     ("turns", "substr(final_output, 2)", "substr(final_output, 1, 1) = char(31)"),
 )
-TOLD = f"SELECT payload FROM events WHERE {INSIDE} AND payload LIKE '%{{\"payload\":%'"
+TOLD = f"SELECT payload FROM events WHERE {INSIDE}"
 # In the order in which they were marked: what a body refers to is marked behind it.
 BODIES_MARKED = (
     "SELECT p.codec, p.data FROM temp.marked m JOIN payloads p ON p.hash = m.hash "
@@ -91,7 +92,7 @@ class Marks:
                 self.mark(_named_in(orjson.loads(parts)))
         for start, end in self._ranges("events", "rowid", ROWS):
             for (payload,) in self._rows(TOLD, start, end):
-                self.mark(_named_in(orjson.loads(payload)))
+                self.mark(_named_in(told.unpacked(payload)))
         for start, end in self._ranges("temp.marked", "id", BODIES):
             for codec, data in self._rows(BODIES_MARKED, start, end):
                 self.mark(leads_to(codec, data))
