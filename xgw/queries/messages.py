@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import peewee
-
 from peewee import fn
 
 from xgw.queries import pages
