@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from xgw import __version__
 from xgw.cli.server import ServerAddress
 from xgw.errors import WorkError
 
@@ -40,6 +41,15 @@ def stream(server: ServerAddress, path: str, body: Any) -> Iterator[bytes]:
             yield block
 
 
+def follow(server: ServerAddress, path: str) -> Iterator[bytes]:
+    """What the server goes on telling in answer to a GET; WorkError as `ask` has it."""
+    with _answering(server, "GET", path, None) as response:
+        if response.status >= 400:
+            parse_answer(response.status, response.reason, response.read())
+        while block := response.read1(BLOCK):
+            yield block
+
+
 def parse_answer(status: int, reason: str, content: bytes) -> Any:
     """The JSON of an answer, None where it is none; Refusal if it is an error."""
     try:
@@ -63,6 +73,7 @@ def _answering(
         "Host": f"localhost:{url.port}",
         "Content-Type": "application/json",
         "Authorization": f"Bearer {server.key}",
+        "User-Agent": f"xgw/{__version__}",
     }
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
     try:

@@ -15,7 +15,8 @@ from xgw.cli.terminal import note, stderr, write_json
 from xgw.errors import UsageError
 
 if TYPE_CHECKING:
-    from xgw.cli.conversation import Answer, Asked
+    from xgw.cli.conversation import Asked
+    from xgw.cli.going_on import Answer
     from xgw.cli.speaking import Event
     from xgw.config import Config, Loaded
     from xgw.store.database import Store
@@ -51,7 +52,8 @@ def chat(
     -m it is the only agent that answers, else the model of the first route.
 
     \b
-    Exit codes: 0 answered, 1 the turn ended in error, 2 bad usage, 130 cancelled.
+    Exit codes: 0 answered, 1 the turn ended in error or waits for an approval, 2 bad usage,
+    130 cancelled.
 
     \b
     Examples:
@@ -128,9 +130,14 @@ def event_speller(config: Config, store: Store) -> Spell:
 
 
 def tell_outcome(answer: Answer) -> int:
-    """Say on stderr why a turn did not end well; its exit code."""
+    """Say on stderr why a turn did not end well, or what it waits for; its exit code."""
+    from xgw.cli.going_on import tell_waiting
+
     if answer["status"] == "success":
         return 0
+    if answer.get("pendingApprovals"):
+        tell_waiting(answer)
+        return FAILED
     if answer["status"] == "cancelled":
         note(f"xgw: {answer['turnId']} was cancelled")
         return INTERRUPTED

@@ -5,25 +5,19 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import orjson
-
 from xgw.agents import plain
 from xgw.cli.asking import Refusal
 from xgw.cli.doors import Door
+from xgw.cli.going_on import Answer, answer_of, events_in, follow
 from xgw.cli.speaking import Event, Speaker
 from xgw.errors import UsageError, WorkError
-from xgw.providers.sse import EventSplitter
 
 WAIT_SECONDS = 3600
-MAX_EVENT_BYTES = 64 << 20
-
-Answer = Mapping[str, Any]
-"""The published answer to a message, as `POST /agents/{name}/chat` gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +41,7 @@ class Conversation:
         self.mode = asked.mode
         self.session = asked.session
         self.agent = self._choose(asked)
+        self._heard = 0
 
     # -- whom it is with ---------------------------------------------------------------------------
 
@@ -125,11 +120,29 @@ class Conversation:
         speaker = Speaker(spell, quiet=quiet)
         with Interrupts(self.door) as interrupts:
             answer = self._turn(message, speaker, interrupts)
-        speaker.finish(answer["message"]["content"])
+        waits = bool(answer.get("pendingApprovals"))
+        speaker.finish(None if waits else answer["message"]["content"])
         self.session = answer["sessionId"]
-        if "runStatus" in answer:
+        if "runStatus" in answer and not waits:
             turn_id = answer["turnId"]
             raise WorkError(f"{turn_id} is still {answer['status']}: follow it with xgw tail")
+        return answer
+
+    def decide(
+        self, answer: Answer, decision: Mapping[str, Any], spell: Callable[[Event], str] | None
+    ) -> Answer:
+        """Decide about a call of a turn that waits, and say the turn as it goes on; as it is then.
+
+        WorkError if the decision is refused.
+        """
+        run = self.door.ask("POST", f"/runs/{answer['runId']}/approvals", decision)
+        turn = self.door.ask("GET", f"/turns/{run['turn_id']}")
+        if run["status"] == "waiting_tool":
+            return answer_of(turn)
+        with Interrupts(self.door) as interrupts:
+            interrupts.turn_id = turn["id"]
+            speaker = Speaker(spell, quiet=False)
+            answer, self._heard = follow(self.door, turn, self._heard, speaker)
         return answer
 
     def _turn(self, message: str, speaker: Speaker, interrupts: Interrupts) -> Answer:
@@ -143,23 +156,16 @@ class Conversation:
         given = {name: value for name, value in body.items() if value is not None}
         path = f"/agents/{quote(self.agent, safe='')}/chat/stream"
         with contextlib.closing(self.door.stream(path, given)) as blocks:  # type: ignore[type-var]
-            for name, told in _events(blocks):
+            for name, told in events_in(blocks):
                 if name == "chat.response":
                     return dict(told)
                 if name == "error":
                     raise WorkError(told["error"]["message"])
                 interrupts.turn_id = told["turn_id"] or interrupts.turn_id
+                self._heard = told["seq"] or self._heard
                 speaker.hear(told)
         where = interrupts.turn_id or "the turn"
         raise WorkError(f"the answer broke off; look at {where} with xgw show")
-
-
-def _events(blocks: Iterator[bytes]) -> Iterator[tuple[str | None, Any]]:
-    splitter = EventSplitter(MAX_EVENT_BYTES)
-    for block in blocks:
-        for event in splitter.feed(block):
-            if event.data is not None:
-                yield event.event, orjson.loads(event.data)
 
 
 class Interrupts:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from xgw import spelling
 from xgw.cli import texts
+from xgw.cli.asking import Refusal
 from xgw.cli.chat import Spell, tell_outcome
 from xgw.cli.conversation import Conversation
+from xgw.cli.going_on import spell_arguments, spell_call
 from xgw.cli.terminal import note, write
 from xgw.errors import WorkError
 from xgw.queries.wording import counted, joined
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import History
 
+UNPROCESSABLE = 422
 HISTORY_SUFFIX = ".chat-history"
 
 Act = Callable[["Dialogue", str], None]
@@ -64,7 +69,45 @@ class Dialogue:
 
     def _say(self, text: str) -> None:
         spell = self._spell if self._details else None
-        tell_outcome(self._conversation.say(text, spell, quiet=False))
+        answer = self._conversation.say(text, spell, quiet=False)
+        while answer.get("pendingApprovals"):
+            decision = self._decide(answer["pendingApprovals"][0])
+            if decision is None:
+                break  # it goes on waiting, and how to decide is told
+            try:
+                answer = self._conversation.decide(answer, decision, spell)
+            except Refusal as refusal:
+                note(f"xgw: {refusal}")
+                if refusal.status != UNPROCESSABLE:
+                    return
+        tell_outcome(answer)
+
+    def _decide(self, call: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the person decides about a call; None to leave it waiting."""
+        named = {"tool_call_id": call["id"]}
+        try:
+            word = self._ask(f"run {spell_call(call)}? [y]es, [n]o, [e]dit, [l]ater: ").lower()
+            if word in ("y", "yes"):
+                return {**named, "decision": "approve"}
+            if word in ("n", "no"):
+                reason = self._ask("why not (the model is told; may be empty): ")
+                return {**named, "decision": "deny", **({"reason": reason} if reason else {})}
+            if word in ("e", "edit"):
+                edited = self._ask("arguments: ", default=spell_arguments(call))
+                return {**named, "decision": "approve", "arguments": orjson.loads(edited)}
+        except orjson.JSONDecodeError as error:
+            note(f"xgw: the arguments must be JSON: {error}")
+            return self._decide(call)
+        except (KeyboardInterrupt, EOFError):
+            return None
+        return None if word in ("l", "later") else self._decide(call)
+
+    def _ask(self, question: str, default: str = "") -> str:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output import create_output
+
+        session: PromptSession[str] = PromptSession(output=create_output(always_prefer_tty=True))
+        return session.prompt(question, default=default).strip()
 
     def _standing(self) -> str:
         talk = self._conversation

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from xgw.cli.asking import ask, parse_answer, stream
+from xgw import __version__
+from xgw.cli.asking import ask, follow, parse_answer, stream
 from xgw.cli.server import ServerAddress, ServerLock, find_server
 from xgw.cli.terminal import note
 
@@ -34,6 +35,9 @@ class Door(Protocol):
     def stream(self, path: str, body: Any) -> Iterator[bytes]:
         """The answer to a POST as it comes."""
 
+    def follow(self, path: str) -> Iterator[bytes]:
+        """The answer to a GET as it comes."""
+
 
 class ServerDoor:
     """A server that runs."""
@@ -48,6 +52,10 @@ class ServerDoor:
     def stream(self, path: str, body: Any) -> Iterator[bytes]:
         """As `Door` has it."""
         return stream(self._server, path, body)
+
+    def follow(self, path: str) -> Iterator[bytes]:
+        """As `Door` has it."""
+        return follow(self._server, path)
 
 
 class OwnDoor:
@@ -65,7 +73,14 @@ class OwnDoor:
 
     def stream(self, path: str, body: Any) -> Iterator[bytes]:
         """As `Door` has it."""
-        blocks, status, reason = self._begin("POST", path, body)
+        return self._blocks("POST", path, body)
+
+    def follow(self, path: str) -> Iterator[bytes]:
+        """As `Door` has it."""
+        return self._blocks("GET", path, None)
+
+    def _blocks(self, method: str, path: str, body: Any) -> Iterator[bytes]:
+        blocks, status, reason = self._begin(method, path, body)
         with contextlib.closing(blocks):
             if status >= 400:
                 parse_answer(status, reason, b"".join(blocks))
@@ -82,7 +97,10 @@ class OwnDoor:
             base_url="http://localhost",
             query_string=query,
             method=method,
-            headers=[("Authorization", f"Bearer {self._key}")],
+            headers=[
+                ("Authorization", f"Bearer {self._key}"),
+                ("User-Agent", f"xgw/{__version__}"),
+            ],
             content_type=None if body is None else "application/json",
             data=None if body is None else orjson.dumps(body),
         )

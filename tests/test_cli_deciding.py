@@ -1,0 +1,185 @@
+"""`xgw approve`, `deny`, `resume` and `rerun`, and what `xgw chat` tells of a turn that waits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents_fixtures import asks
+from scripted_model import HANG, Model, delta, result, stream
+from servers import eventually, installed
+from test_cli_chat import Chat, Terminal, says
+
+CONFIG = """
+[[providers]]
+name = "p"
+kind = "openai"
+base_url = "{url}"
+api_key = "sk-0123456789abcdef"
+[[routes]]
+model = "m"
+targets = ["p/m"]
+[agents.helper]
+model = "m"
+tools = ["note"]
+[tools.note]
+python = "{folder}/mine.py:note"
+approval = "always"
+"""
+TOOL = '''
+def note(text: str) -> str:
+    """Keep a note."""
+    return "kept: " + text
+'''
+NOTE = ("call_1", "note", '{"text": "x"}')
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Chat]:
+    model = Model()
+    (tmp_path / "mine.py").write_text(TOOL)
+    try:
+        with installed(tmp_path, CONFIG.format(url=model.url, folder=tmp_path)) as installation:
+            yield Chat(installation, model)
+        model.check()
+    finally:
+        model.close()
+
+
+@pytest.fixture(params=["alone", "served"])
+def chat(alone: Chat, request: pytest.FixtureRequest) -> Chat:
+    """Without a server, and with one."""
+    if request.param == "served":
+        alone.installation.serve()
+    return alone
+
+
+def last_sent(chat: Chat) -> dict[str, Any]:
+    message: dict[str, Any] = chat.model.asked[-1].json["messages"][-1]
+    return message
+
+
+def test_a_turn_that_waits_is_told_and_goes_on_as_it_is_decided(chat: Chat) -> None:
+    chat.model.will(asks(NOTE), says("not", "ed"))
+    done = chat.run("go")
+    run = chat.show()["runs"][0]["id"]
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        f'xgw: {run} waits: note {{"text":"x"}} (call_1)',
+        f"xgw: decide with xgw approve {run} call_1, or xgw deny",
+    ]
+    approved = chat.installation.run("approve", "last", "call_1")
+    assert (approved.returncode, approved.stdout, approved.stderr) == (0, "noted\n", "")
+    assert last_sent(chat) == result("call_1", "kept: x")
+    turn = chat.show()
+    assert (turn["status"], len(turn["runs"])) == ("success", 1)
+    (tool,) = [s for s in turn["runs"][0]["steps"] if s["step_type"] == "tool_call"]
+    assert tool["metadata"]["decision"] == {"decision": "approve", "by": "cli"}
+    again = chat.installation.run("deny", run, "call_1")
+    assert again.returncode == 1
+    assert "does not wait for a decision: it is success" in again.stderr
+
+
+def test_arguments_results_and_reasons_are_a_persons(alone: Chat) -> None:
+    alone.installation.serve()
+    decide = alone.installation.run
+    for words, told in (
+        (("approve", "last", "call_1", "--arguments", '{"text": "y"}'), "kept: y"),
+        (("approve", "last", "call_1", "--result", "by hand"), "by hand"),
+        (("deny", "last", "call_1", "--reason", "no"), "Error: the call was denied: no"),
+    ):
+        alone.model.will(asks(NOTE), says("ok"))
+        assert alone.run("go", "--json").returncode == 1
+        done = decide(*words, "--json")
+        assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "success")
+        assert last_sent(alone) == result("call_1", told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("approve", "last", "c", "--arguments", "{"), "--arguments must be JSON"),
+        (("approve", "last", "c", "--arguments", "[1]"), "--arguments must be a JSON object"),
+        (("approve", "last", "c", "--arguments", "{}", "--result", "x"), "exclude each other"),
+        (("rerun", "last", "--param", "x"), "--param must be of the form name=value"),
+    ],
+)
+def test_mistakes(alone: Chat, arguments: tuple[str, ...], words: str) -> None:
+    done = alone.installation.run(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_what_is_not_there(alone: Chat) -> None:
+    done = alone.installation.run("resume", "last")
+    assert (done.returncode, done.stderr.startswith("xgw: there is no store at")) == (1, True)
+
+
+def test_a_turn_that_was_killed_goes_on(alone: Chat) -> None:
+    alone.model.will(stream(delta("as far"), HANG), says("whole"))
+    server = alone.installation.serve()
+    talking = alone.installation.start("chat", "go", "-s", "k")
+    talking.stdout.wait_for("as far")
+    server.send_all(signal.SIGKILL)
+    server.wait()
+    talking.wait()
+    assert alone.run("hello?", "-s", "k").returncode == 1
+    shown = alone.show()
+    assert (shown["status"], shown["runs"][0]["status"]) == ("running", "paused")
+    done = alone.installation.run("resume", "last")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "whole\n", "")
+    assert [run["kind"] for run in alone.show()["runs"]] == ["first", "resume"]
+
+
+def test_a_turn_is_run_again(chat: Chat) -> None:
+    chat.model.will(says("one"), says("two"), says("three"))
+    chat.run("hi")
+    wanted = ("--message", "hello", "--instructions", "Be brief.", "--param", "temperature=0")
+    done = chat.installation.run("rerun", "last", *wanted, "--reuse", "none")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "two\n", "")
+    asked = chat.model.asked[1].json
+    assert (asked["temperature"], chat.asked(1)) == (0, ["Be brief.", "hello"])
+    step = chat.show()["runs"][1]["steps"][0]["id"]
+    run = chat.installation.run("rerun", "last", "--from-step", step, "--json")
+    assert json.loads(run.stdout)["from_step_id"] == step
+
+
+@pytest.fixture
+def terminal(alone: Chat) -> Iterator[Terminal]:
+    terminal = Terminal(alone.installation.command("chat"), alone.installation.folder)
+    terminal.out.wait_for("helper>")
+    yield terminal
+    terminal.close()
+
+
+def test_in_a_conversation_the_person_is_asked(alone: Chat, terminal: Terminal) -> None:
+    second = ("call_2", "note", '{"text": "y"}')
+    alone.model.will(asks(NOTE, second), asks(NOTE), asks(NOTE), says("all noted"))
+    terminal.type("go\r")
+    terminal.out.wait_for(r'run note \{"text":"x"\}\?.*ater:')
+    terminal.type("y\r")
+    terminal.out.wait_for(r'run note \{"text":"y"\}\?.*ater:')
+    terminal.type("n\r")
+    terminal.out.wait_for("why not")
+    terminal.type("enough\r")
+    terminal.out.wait_for(r'(?s)why not.*run note \{"text":"x"\}\?.*ater:')
+    assert [m["content"] for m in alone.model.asked[1].json["messages"][-2:]] == [
+        *("kept: x", "Error: the call was denied: enough"),
+    ]
+    terminal.type("e\r")
+    terminal.out.wait_for("arguments:")
+    terminal.type("\x15" + '{"text": "z"}\r')
+    eventually(lambda: len(alone.model.asked) == 3)
+    assert last_sent(alone)["content"] == "kept: z"
+    terminal.out.wait_for(r"(?s)arguments:.*ater:")
+    terminal.type("l\r")
+    terminal.out.wait_for("decide with xgw approve")
+    terminal.out.wait_for("(?s)decide with xgw approve.*helper>")
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    assert alone.installation.run("approve", "last", "call_1").stdout == "all noted\n"
