@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent_gates import RUNS
+from agent_gates import GATES, RUNS, wait_for
 from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested, told, tools
 from api_socket import ApiSocket
 from gateway_fixtures import Reply
-from scripted_model import Row, result, says, streams, user
+from scripted_model import Row, call, result, said, says, streams, user
 from servers import eventually
 from xgw import clock
 from xgw.store.models import Event
@@ -277,6 +277,34 @@ def test_of_two_who_decide_at_once_exactly_one_does(gate: AgentGate) -> None:
         assert sorted(pool.map(say, range(4))) == [200, 409, 409, 409]
     gate.ended(answer)
     assert (RUNS, len(decisions(gate, answer))) == (["note x"], 1)
+
+
+def test_who_comes_too_late_is_told_so(gate: AgentGate) -> None:
+    """The run goes on already, and takes its time."""
+    answer = waiting(gate)
+    gate.model.will(asks(("c2", "stuck", "{}")))
+    decide(gate, answer, "approve")
+    wait_for("stuck runs")
+    reply = decide(gate, answer, "deny")
+    assert (reply.status, reply.error["code"]) == (409, "run_not_waiting")
+    assert "it is running" in reply.error["message"]
+    gate.model.will(says())
+    GATES["free"].set()
+    assert gate.ended(answer)["status"] == "success"
+
+
+def test_the_gateway_leaves_a_turn_that_waits_alone(gate: AgentGate) -> None:
+    """Requests in its session, results of its very call among them, are turns of their own."""
+    answer = waiting(gate, session="beside")
+    gate.model.will(says("aside"), says("aside"))
+    for messages in ([user("psst")], [user("psst"), said(None, call("c1")), result("c1")]):
+        body = {"model": "m", "messages": messages}
+        assert gate.gate.post(body, X_Session_Id="beside").status == 200
+    assert gate.turn(answer)["status"] == "running"
+    gate.model.will(says("on"))
+    decide(gate, answer, "approve")
+    assert gate.ended(answer)["final_output"] == "on"
+    assert gate.sent(3)[-1] == result("c1", "kept: x")
 
 
 def test_it_can_be_decided_over_the_websocket(gate: AgentGate) -> None:

@@ -52,7 +52,7 @@ def effect(text: str) -> str:
     """Do something that must not be done twice."""
     with open(HERE / "effects", "a") as effects:
         effects.write(text + "\\n")
-    return "did " + text
+    return "did " + text + ("!" * 3000 if text.endswith("too") else "")
 
 
 def hang(text: str) -> str:
@@ -73,6 +73,9 @@ def guarded(text: str) -> str:
     """What a person has to approve."""
     return effect(text)
 '''
+
+
+LONG = "did {} too" + "!" * 3000
 
 
 def call(name: str, text: str, id: str = "c1") -> tuple[str, str, str]:
@@ -329,7 +332,7 @@ def test_between_tools(killed: Killed) -> None:
     killed.decide(killed.unsure("between"), "hang", "result", result="first")
     assert killed.ended("between")["final_output"] == "done"
     assert sorted(killed.effects("between")) == ["between", "between too"]
-    results = result("hang", "first"), result("c2", "did between too")
+    results = result("hang", "first"), result("c2", LONG.format("between"))
     assert killed.sent() == [user("go"), requested(*both("between")), *results]
 
 
@@ -338,7 +341,7 @@ def test_a_paused_turn_can_be_cancelled_and_nothing_of_it_is_lost(killed: Killed
     assert killed.ended("cancelled")["ended_by"] == "user_cancel"
     killed.say("next", "cancelled", wait=60)
     lost = result("hang", "Error: no result: it was cancelled")
-    results = lost, result("c2", "did cancelled too")
+    results = lost, result("c2", LONG.format("cancelled"))
     assert killed.sent() == [user("go"), requested(*both("cancelled")), *results, user("next")]
 
 

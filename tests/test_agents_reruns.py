@@ -173,6 +173,21 @@ def test_a_turn_that_failed_may_succeed(gate: AgentGate) -> None:
     assert (turn["status"], turn["error_type"], turn["final_output"]) == ("success", None, "good")
 
 
+def test_a_turn_that_never_began_can_be_run(gate: AgentGate) -> None:
+    gate.model.will(asks(("c1", "stuck", "{}")))
+    first = gate.say("first", "never", wait=0)
+    wait_for("stuck runs")
+    second = gate.say("second", "never", wait=0)
+    gate.cancel(second["turnId"])
+    gate.model.will(says("1"), says("2"))
+    GATES["free"].set()
+    gate.ended(first)
+    assert again(gate, second)["status"] == "success"
+    assert gate.sent(2)[-1] == user("second")
+    turn = gate.turn(second)
+    assert (turn["final_output"], turn["latency_ms"] is not None) == ("2", True)
+
+
 def test_limits_count_for_each_run(gate: AgentGate) -> None:
     gate.model.will(asks(LOOK), says("in one"))
     answer = gate.say("hi", name="once")

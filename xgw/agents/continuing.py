@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from xgw import ids
 from xgw.agents import lineage, repeating
@@ -18,11 +18,13 @@ from xgw.agents.taking_up import read_checkpoint
 from xgw.agents.tools import Round
 from xgw.agents.turns import Turn
 from xgw.errors import conflict, unprocessable
-from xgw.queries import messages, payloads, runs
+from xgw.queries import messages, payloads, runs, turns
 from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import RunFacts, Scope
 from xgw.recording.lifecycle import ENDED
 from xgw.store.database import Store
+
+Status = Literal["waiting_tool", "paused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,10 @@ class Continuing:
 
         ApiError 404 `call_not_found`, 409 `run_not_waiting` or `already_decided`, 422.
         """
-        if run["status"] != "waiting_tool" or turn["endpoint"] is not None:
-            what = "for its client" if run["status"] == "waiting_tool" else run["status"]
-            message = f"run {run['id']} does not wait for a decision: it is {what}"
+        if turn["endpoint"] is not None:
+            message = f"run {run['id']} is of a turn of the gateway: its client sends results"
             raise conflict(message, code="run_not_waiting")
+        _check_status(run, "waiting_tool")
         definition = self._definition(turn, lineage.ancestry_of(run, self._runs(turn)))
         waiting = {one.id: one for one in read_checkpoint(self._store, run).undecided}
         if call_id in waiting:
@@ -58,7 +60,10 @@ class Continuing:
         scope = _scope_of(turn, run)
         record, again = self._parts.record, _turn_of(scope, turn, run)
         self._scheduler.launch(
-            again, definition, lambda then: record.decide(scope, call_id, decision, then)
+            again,
+            definition,
+            lambda: self._check_now(run, "waiting_tool"),
+            lambda then: record.decide(scope, call_id, decision, then),
         )
 
     def _check(self, definition: Definition, one: PendingCall) -> None:
@@ -80,9 +85,7 @@ class Continuing:
         Where nobody knows what became of a call, it waits for a person, unless its tool is
         `retry_safe`. ApiError 409 `run_not_paused`.
         """
-        if run["status"] != "paused":
-            message = f"run {run['id']} is {run['status']}: only a paused one can be resumed"
-            raise conflict(message, code="run_not_paused")
+        _check_status(run, "paused")
         known = self._runs(turn)
         definition = self._definition(turn, lineage.ancestry_of(run, known))
         kept = read_checkpoint(self._store, run)
@@ -95,6 +98,7 @@ class Continuing:
         self._scheduler.launch(
             _turn_of(scope, turn, run),
             definition,
+            lambda: self._check_now(run, "paused"),
             lambda then: record.resume(paused, facts, checkpoint, then),
         )
         return scope.run_id
@@ -117,9 +121,7 @@ class Continuing:
             raise conflict(message, code="gateway_turn")
         if session["status"] == "closed":
             raise conflict(f"session {session['id']} is closed", code="session_closed")
-        if turn["status"] not in ENDED:
-            message = f"turn {turn['id']} is {turn['status']}: it can be run again once it is over"
-            raise conflict(message, code="session_busy")
+        self._check_over(turn["id"])
         known = self._runs(turn)
         begins = repeating.find_beginning(
             known, messages.of_turn(self._store, turn["id"]), wanted.from_step_id
@@ -134,10 +136,13 @@ class Continuing:
         kept_upto = -1 if keeps_nothing else begins.kept_upto
         facts = RunFacts(scope, kept_upto, self._owner, wanted.from_step_id, before)
         means, record = self._parts.means, self._parts.record
-        said = None if wanted.message is None else user_message(means, wanted.message)
+        # A turn that was cancelled before it began has no message yet.
+        text = wanted.message or (turn["user_input"] if not begins.said else None)
+        said = None if text is None else user_message(means, text)
         self._scheduler.launch(
             _turn_of(scope, turn, {"overrides": before}),
             definition,
+            lambda: self._check_over(turn["id"]),
             lambda then: record.rerun(facts, said, checkpoint, then),
         )
         return scope.run_id
@@ -154,6 +159,16 @@ class Continuing:
 
     # -- small things --------------------------------------------------------------------------
 
+    def _check_now(self, run: Row, status: Status) -> None:
+        _check_status(runs.find_open(self._store, run["id"]) or {**run, "status": "gone"}, status)
+
+    def _check_over(self, turn_id: str) -> None:
+        """ApiError 409 for a turn that is not over."""
+        status = (turns.find_turn(self._store, turn_id) or {"status": "gone"})["status"]
+        if status not in ENDED:
+            message = f"turn {turn_id} is {status}: it can be run again once it is over"
+            raise conflict(message, code="session_busy")
+
     @property
     def _owner(self) -> str:
         return self._parts.means.recorder.owner
@@ -169,6 +184,17 @@ class Continuing:
             kept = payloads.bodies(self._store, [key]).get(key)
             definition = as_it_was(definition, kept) if isinstance(kept, dict) else definition
         return _with(definition, begun["overrides"] or {})
+
+
+def _check_status(run: Row, status: Status) -> None:
+    """ApiError 409 for a run that is not as it has to be."""
+    if run["status"] == status:
+        return
+    if status == "paused":
+        message = f"run {run['id']} is {run['status']}: only a paused one can be resumed"
+        raise conflict(message, code="run_not_paused")
+    message = f"run {run['id']} does not wait for a decision: it is {run['status']}"
+    raise conflict(message, code="run_not_waiting")
 
 
 def _with(definition: Definition, overrides: Mapping[str, Any]) -> Definition:

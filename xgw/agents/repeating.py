@@ -23,11 +23,13 @@ class Call:
 class Beginning:
     """The run that is repeated, the last of its messages that is kept, and what is done first.
 
-    `calls` are those of the answer of `step_id` whose results are not kept.
+    `said` tells whether anything was said in it; `calls` are those of the answer of `step_id`
+    whose results are not kept.
     """
 
     run: Row
     kept_upto: int
+    said: bool = True
     step_id: str | None = None
     calls: tuple[Call, ...] = ()
 
@@ -41,7 +43,7 @@ def find_beginning(runs: Sequence[Row], messages: Sequence[Row], step_id: str | 
     if step_id is None:
         run = lineage.shown_run(runs)
         said = lineage.said_in(messages, lineage.ancestry_of(run, runs))
-        return Beginning(run, said[0]["message_index"] if said else -1)
+        return Beginning(run, said[0]["message_index"] if said else -1, bool(said))
     owners = [one for one in runs if any(step["id"] == step_id for step in one["steps"])]
     if not owners:
         message = f"the turn has no step {step_id[:256]!r}"
@@ -83,7 +85,7 @@ def _at_tool(
         if one["parent_step_id"] == asked["id"] and one["status"] == "success"
     }
     left = tuple(Call(call, call.tool_call_id in succeeded) for call in calls[first:])
-    return Beginning(run, _last_index(said[:result]), asked["id"], left)
+    return Beginning(run, _last_index(said[:result]), step_id=asked["id"], calls=left)
 
 
 def _last_index(kept: Sequence[Row]) -> int:

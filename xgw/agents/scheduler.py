@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import peewee
 
+from xgw import clock
 from xgw.agents.definition import Agents, Definition
 from xgw.agents.driving import SUPERSEDED, Driver, Submit
 from xgw.agents.lines import Line, Lines
@@ -38,6 +39,7 @@ BUSY = "session {} is busy: a turn of it is under way"
 MAX_WAITING = 100
 EVERY_SECONDS = 2.0
 STOP_SECONDS = 4.0
+LEAVING_SECONDS = 0.05
 
 
 class Scheduler:
@@ -110,7 +112,8 @@ class Scheduler:
         if busy == "supersede":
             for earlier in list(line.waiting):
                 self._drop(line, earlier, SUPERSEDED)
-            self._driver.wait(self._edits.end_turn(held["id"], SUPERSEDED))
+            seen = held["run_id"], held["run_status"]
+            self._driver.wait(self._edits.end_turn(held["id"], SUPERSEDED, seen))
         elif held["run_status"] == "paused":
             named = {"turn_id": held["id"], "run_id": held["run_id"]}
             message = (
@@ -120,17 +123,23 @@ class Scheduler:
             actions = {"actions": ["resume", "cancel"], **named}
             raise conflict(message, code="turn_paused", more=actions)
 
-    def launch(self, turn: Turn, definition: Definition, submit: Submit) -> None:
+    def launch(
+        self, turn: Turn, definition: Definition, check: Callable[[], None], submit: Submit
+    ) -> None:
         """Have a run of a turn go on that the store has already.
 
-        `submit` hands over the unit that says so, and has to call what it gets after the commit:
-        with True if the run is under way now. ApiError as the unit fails, 409 `session_busy`, 503.
+        `check` raises if that is not possible any more. `submit` hands over the unit that says so,
+        and has to call what it gets after the commit: with True if the run is under way now.
+        ApiError as they fail, 409 `session_busy`, 503.
         """
         line = self._lines.take(turn.scope.session_id or "")
         try:
-            active = line.active
-            if active is not None and active.scope.turn_id == turn.scope.turn_id:
-                active.done.wait(STOP_SECONDS)  # its thread is just leaving
+            deadline = clock.monotonic() + STOP_SECONDS
+            while (active := line.active) is not None and clock.monotonic() < deadline:
+                check()
+                if active.scope.turn_id != turn.scope.turn_id:
+                    break
+                active.done.wait(LEAVING_SECONDS)  # its thread is just leaving
             with line.lock:
                 if line.active is not None:
                     raise conflict(BUSY.format(line.session_id), code="session_busy")

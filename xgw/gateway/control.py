@@ -175,7 +175,8 @@ class Control:
         if owned_by != self._recorder.owner and not is_abandoned(owned_by):
             message = f"turn {turn_id} cannot be cancelled here: another process works on it"
             raise conflict(message, code="turn_elsewhere")
-        return self._edits.end_turn(turn_id)
+        seen = (run["id"], run["status"]) if run else None
+        return self._edits.end_turn(turn_id, seen=seen)
 
     def _wait(self, ticket: Ticket) -> None:
         if not self._recorder.writer.wait(ticket, Patience()):

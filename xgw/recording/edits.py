@@ -31,7 +31,7 @@ DELETIONS = (
 
 OPEN_RUN = (
     "SELECT t.project_id, t.session_id, t.id, r.id, t.trace_id, t.task_id, r.run_index, r.kind, "
-    "r.from_run_id FROM turns t JOIN runs r ON r.turn_id = t.id "
+    "r.from_run_id, r.status FROM turns t JOIN runs r ON r.turn_id = t.id "
     "WHERE t.id = ? AND t.status IN ('queued', 'running') "
     "AND r.status IN ('queued', 'running', 'waiting_tool', 'paused') "
     "ORDER BY r.run_index DESC LIMIT 1"
@@ -74,13 +74,22 @@ class Edits:
 
         return self._writer.submit(work, part=Part(lost=gone))
 
-    def end_turn(self, turn_id: str, cause: Cause = USER_CANCEL) -> Ticket:
-        """End an open turn that nobody works on, as it stands; nothing if it is over by then."""
+    def end_turn(
+        self, turn_id: str, cause: Cause = USER_CANCEL, seen: tuple[str, str] | None = None
+    ) -> Ticket:
+        """End an open turn that nobody works on, as it stands; nothing if it is over by then.
+
+        `seen` are the id and status of its newest run: nothing either where they changed meanwhile.
+        """
 
         def work(tx: Transaction) -> None:
             row = tx.one(OPEN_RUN, (turn_id,))
-            if row is not None:
-                close_open_work(tx, Scope(*row), cause, clock.now())
+            if row is None:
+                return
+            *columns, status = row
+            scope = Scope(*columns)
+            if seen in (None, (scope.run_id, status)):
+                close_open_work(tx, scope, cause, clock.now())
 
         return self._writer.submit(work)
 

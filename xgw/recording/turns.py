@@ -141,7 +141,10 @@ def reopen_turn(
 
 def reopen_for_run(tx: Transaction, scope: Scope, at: datetime.datetime) -> None:
     """An ended agent's turn is open again for a new run: `turn.updated`. Only one a session can."""
-    _reopen(tx, scope, "rerun", {"exclusive_key": scope.session_id}, at)
+    row = tx.row("turns", scope.turn_id)
+    began = row.get("started_at") if row is not None else None
+    begins = {} if began is not None else {"started_at": at}  # it was cancelled while it waited
+    _reopen(tx, scope, "rerun", {"exclusive_key": scope.session_id, **begins}, at)
     sessions.resume(tx, scope, at)
 
 
