@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from page_width import assert_fits
+from visits import NARROW, WIDE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -13,20 +16,33 @@ _OPTIONS = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]},
     "resultTypes": ["violations"],
 }
+_CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"]}
+"""All that the colours of a page can make worse: everything else was looked at already."""
+
 _EXAMPLES = 3
 """Elements that are named of each rule, as rows of a table all have the same faults."""
 
 _GRAVE = frozenset({"serious", "critical"})
 
 
-def violations(page: Page) -> list[str]:
+Colours = Literal["light", "dark"]
+_LOOKS: tuple[tuple[int, Colours, dict[str, Any]], ...] = (
+    (WIDE, "light", _OPTIONS),
+    (WIDE, "dark", _CONTRAST),
+    (NARROW, "dark", _OPTIONS),
+    (NARROW, "light", _CONTRAST),
+)
+
+
+def violations(page: Page, options: dict[str, Any] = _OPTIONS) -> list[str]:
     """The grave ones on the page as it stands: impact, rule, element and what is wrong with it.
 
     The page needs its scripts: axe-core waits for ever where they are off.
     """
     # DevTools may evaluate text where the page's own policy forbids it to the page.
-    page.evaluate(_AXE.read_text(encoding="utf-8"))
-    result = page.evaluate("options => axe.run(document, options)", _OPTIONS)
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(_AXE.read_text(encoding="utf-8"))
+    result = page.evaluate("options => axe.run(document, options)", options)
     return [
         line
         for violation in result["violations"]
@@ -39,6 +55,16 @@ def assert_accessible(page: Page) -> None:
     """AssertionError that names rules and elements that break them."""
     found = violations(page)
     assert found == [], "\n".join(found)
+
+
+def assert_for_everyone(page: Page) -> None:
+    """The same at both widths, in both colours, and that it fits: the page is not loaded anew."""
+    for width, colours, options in _LOOKS:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+        assert_fits(page)
+        found = violations(page, options)
+        assert found == [], f"{page.url} at {width}, {colours}: " + "\n".join(found)
 
 
 def _lines(violation: dict[str, Any]) -> list[str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from accessibility import assert_accessible
+from accessibility import assert_accessible, assert_for_everyone
 from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
-from page_width import assert_fits
 from scripted_model import (
     DONE,
     Model,
@@ -102,26 +101,19 @@ def conversation(gate: Gate, session: str) -> list[Row]:
 
 def check(page: Page) -> None:
     """It can be used by everyone and fits, also with everything open that can be opened."""
-    assert_fits(page)
-    assert_accessible(page)
+    assert_for_everyone(page)
     if page.locator("main details:not([open])").count():
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         if page.locator("[id^=tools-of-] a").count():
             page.locator("[id^=tools-of-] #tools").wait_for(state="attached")
-        assert_fits(page)
-        assert_accessible(page)
+        assert_for_everyone(page)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_screen_can_be_used_by_everyone(
-    gate: Gate, visit: Visits, width: int, dark: bool
-) -> None:
-    session = f"all-{width}-{dark}"
-    turns = conversation(gate, session)
-    empty = gate.post({"session_key": f"empty-{width}-{dark}"}, "/sessions").json["id"]
-    talk = Talk(gate, f"open-{width}-{dark}", ANSWER)
+def test_every_screen_can_be_used_by_everyone(gate: Gate, visit: Visits) -> None:
+    turns = conversation(gate, "all")
+    empty = gate.post({"session_key": "empty"}, "/sessions").json["id"]
+    talk = Talk(gate, "open", ANSWER)
     paths = [
         f"/ui/sessions/{turns[0]['session_id']}",
         f"/ui/sessions/{turns[0]['session_id']}/tools",
@@ -133,7 +125,7 @@ def test_every_screen_can_be_used_by_everyone(
         "/ui/?q=state%3Aerror+model%3Anone",
         "/ui/nowhere",
     ]
-    page = visit(f"{gate.url}/ui/", width=width, dark=dark)
+    page = visit(f"{gate.url}/ui/")
     for path in paths:
         page.goto(gate.url + path)
         check(page)
@@ -154,20 +146,15 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         yield opened
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_so_can_screens_with_nothing_in_them(blank: Gate, visit: Visits, dark: bool) -> None:
-    for width in (WIDE, NARROW):
-        page = visit(f"{blank.url}/ui/", width=width, dark=dark)
+def test_so_can_screens_with_nothing_in_them(blank: Gate, visit: Visits) -> None:
+    page = visit(f"{blank.url}/ui/")
+    for path in ("/ui/", "/ui/turns", "/ui/requests", "/ui/agents", "/ui/health"):
+        page.goto(blank.url + path)
         check(page)
-        for path in ("/ui/turns", "/ui/requests", "/ui/health"):
-            page.goto(blank.url + path)
-            check(page)
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_so_can_the_login(closed: Gate, visit: Visits, width: int, dark: bool) -> None:
-    page = visit(f"{closed.url}/ui/login", width=width, dark=dark)
+def test_so_can_the_login(closed: Gate, visit: Visits) -> None:
+    page = visit(f"{closed.url}/ui/login")
     check(page)
     page.locator("#token").fill("wrong")
     page.keyboard.press("Enter")

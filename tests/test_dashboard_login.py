@@ -12,7 +12,6 @@ import pytest
 
 from dashboard import Browser
 from gateway_fixtures import Gate, gate_and_model
-from servers import installed
 from xgw.config import ClientKey, Server
 from xgw.web.logins import LIFETIME, Logins, safe_next
 
@@ -308,16 +307,14 @@ def test_a_cookie_that_is_not_one_opens_nothing(gate: Gate) -> None:
 
 @pytest.mark.slow
 def test_a_login_survives_a_restart_and_not_a_change_of_the_token(tmp_path: Path) -> None:
-    with installed(tmp_path) as installation:
-        server = installation.serve("--demo", env={"XGW_TOKEN": TOKEN})
-        browser = Browser(server.url)
+    browser = Browser("")
+    with gate_and_model(tmp_path, server=Server(token=TOKEN)) as gate:
+        browser.url = gate.url
         assert browser.log_in(TOKEN).status == 200
-        assert server.stop() == 0
-        browser.url = installation.serve("--demo", env={"XGW_TOKEN": TOKEN}).url
-        assert browser.open("/ui/", follow=False).status == 200
-        installation.close()
-        browser.url = installation.serve("--demo", env={"XGW_TOKEN": "another-token"}).url
-        assert browser.open("/ui/", follow=False).status == 303
+    for token, status in ((TOKEN, 200), ("another-token", 303)):
+        with gate_and_model(tmp_path, server=Server(token=token)) as gate:
+            browser.url = gate.url
+            assert browser.open("/ui/", follow=False).status == status
 
 
 # -- without a token -------------------------------------------------------------------------------

@@ -33,13 +33,14 @@ from xgw.store.models import Turn
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     with gate_and_model(tmp_path_factory.mktemp("pages")) as gate:
         yield gate
+        # Sockets that were left are noticed within a second: waited for once, not by each test.
+        eventually(lambda: gate.services.watchers.count == 0)
 
 
 @pytest.fixture
 def gate(served: Gate) -> Iterator[Gate]:
     with a_test_of(served):
         yield served
-    eventually(lambda: served.services.watchers.count == 0)
 
 
 def new_session(gate: Gate, key: str) -> str:

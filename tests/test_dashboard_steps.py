@@ -911,13 +911,14 @@ def test_a_tab_takes_so_many_statements_whatever_its_size(
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     with gate_and_model(tmp_path_factory.mktemp("steps")) as gate:
         yield gate
+        # Sockets that were left are noticed within a second: waited for once, not by each test.
+        eventually(lambda: gate.services.watchers.count == 0)
 
 
 @pytest.fixture
 def gate(served: Gate) -> Iterator[Gate]:
     with a_test_of(served):
         yield served
-    eventually(lambda: served.services.watchers.count == 0)
 
 
 def running_step(gate: Gate, session: str) -> str:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from xgw.resources import resource_folder
 from xgw.web import words
 from xgw.web.assets import assets
+from xgw.web.directions import contained, isolated
 from xgw.web.markdown import markdown
 
 
@@ -22,11 +23,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=contained,
         auto_reload=False,
         cache_size=-1,
     )
     made.filters.update(words.FILTERS)
     made.filters["markdown"] = markdown
+    made.filters["isolated"] = isolated
     made.globals.update(words.GLOBALS)
     made.globals["asset"] = assets().url
     return made
