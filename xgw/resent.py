@@ -7,9 +7,11 @@ and rewriting have to do with what is new alone.
 
 from __future__ import annotations
 
+import mmap
 import secrets
+import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -25,16 +27,42 @@ LATEST = 4
 or add something behind them that is gone the next time."""
 
 
+Piece = bytes | memoryview
+
+# Shared memory, as it would be otherwise, takes longer to fill.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+
+NOTHING: Mapping[int, Any] = {}
+
+
 class Hashes(Sequence[bytes]):
     """Hashes of 16 bytes in a row: of thousands of messages they take no more than that."""
 
-    def __init__(self, joined: bytes = b"") -> None:
+    def __init__(self, joined: bytes = b"", states: Mapping[int, Any] = NOTHING) -> None:
+        """`states` are hash states over the first ones, by how many these are."""
         self.joined = joined
+        self._states = dict(states)
+
+    def then(self, more: bytes) -> Hashes:
+        """These and more behind them; what is known of their fold is not worked out again."""
+        latest = sorted(self._states.copy().items())[-LATEST:]
+        return Hashes(self.joined + more, dict(latest))
 
     @cached_property
     def fold(self) -> bytes:
         """One hash over all of them."""
-        return blake2b(self.joined, digest_size=HASH_BYTES).digest()
+        count = max(self._states.copy(), default=0)
+        state = self._states[count].copy() if count else blake2b(digest_size=HASH_BYTES)
+        state.update(memoryview(self.joined)[count * HASH_BYTES :])
+        self._states[len(self)] = state
+        digest: bytes = state.digest()
+        return digest
+
+    def _states_upto(self, count: int) -> dict[int, Any]:
+        """Those of all behind them are of another list than one that begins alike."""
+        # A copy, because another thread may be adding one.
+        return {n: state for n, state in self._states.copy().items() if n <= count}
 
     def __len__(self) -> int:
         return len(self.joined) // HASH_BYTES
@@ -48,7 +76,8 @@ class Hashes(Sequence[bytes]):
     def __getitem__(self, at: int | slice) -> bytes | Hashes:
         if isinstance(at, slice):
             first, last, _ = slice(at.start, at.stop).indices(len(self))
-            return Hashes(self.joined[first * HASH_BYTES : last * HASH_BYTES])
+            joined = self.joined[first * HASH_BYTES : last * HASH_BYTES]
+            return Hashes(joined, NOTHING if first else self._states_upto(last))
         place = range(len(self))[at] * HASH_BYTES
         return self.joined[place : place + HASH_BYTES]
 
@@ -57,17 +86,47 @@ class Hashes(Sequence[bytes]):
         return (self.joined[place : place + HASH_BYTES] for place in places)
 
 
+class Text:
+    """Bytes that only grow at their end: what stands there never changes, so many may share it.
+
+    Each turn of a conversation adds what is new; the system brings pages for that alone.
+    """
+
+    def __init__(self, *pieces: Piece) -> None:
+        self._lock = threading.Lock()
+        self.size = sum(map(len, pieces))
+        """Bytes that are filled."""
+        # As much again is kept free, of which nothing is taken before it is filled.
+        self._memory = memoryview(mmap.mmap(-1, max(mmap.PAGESIZE, 2 * self.size), **_PRIVATE))
+        at = 0
+        for piece in pieces:
+            self._memory[at : at + len(piece)] = piece
+            at += len(piece)
+
+    def __getitem__(self, span: slice) -> memoryview:
+        return self._memory[span]
+
+    def extended(self, size: int, more: Piece) -> Text:
+        """The first `size` bytes and `more` behind them: this text, if these are all of it."""
+        with self._lock:
+            end = size + len(more)
+            if size == self.size and end <= len(self._memory):
+                self._memory[size:end] = more
+                self.size = end
+                return self
+        return Text(self._memory[:size], more)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The first elements of a list as they stand in `text` from `start` on, and their hashes.
+    """The first elements of a list as they stand in `text`, and their hashes.
 
-    `ends` are where each one ends, from `start`; `gap` is what is between each two. `states` are
+    `ends` are where each one ends; `gap` is what is between each two. `states` are
     hash states of texts that begin with these elements: by what stands before them and by how many
     there are.
     """
 
-    text: bytes = field(repr=False)
-    start: int
+    text: Text = field(repr=False)
     ends: array[int]
     hashes: Hashes
     gap: bytes
@@ -83,18 +142,16 @@ class Run:
 
     def content(self) -> memoryview:
         """The elements and what is between them."""
-        return memoryview(self.text)[self.start : self.start + self.size]
+        return self.text[: self.size]
 
     def element(self, position: int) -> bytes:
         """One element's bytes."""
         begin = self.ends[position - 1] + len(self.gap) if position else 0
-        return self.text[self.start + begin : self.start + self.ends[position]]
+        return bytes(self.text[begin : self.ends[position]])
 
     def first(self, count: int) -> Run:
         """The first ones alone."""
-        return Run(
-            self.text, self.start, self.ends[:count], self.hashes[:count], self.gap, self.states
-        )
+        return Run(self.text, self.ends[:count], self.hashes[:count], self.gap, self.states)
 
     def state(self, before: bytes) -> Any:
         """A hash state, the caller's own, of this run after `before`."""
@@ -110,7 +167,7 @@ class Run:
         if other is None or other.hashes.joined != self.hashes.joined or other.gap != self.gap:
             return self
         states = self.states | other.states
-        return Run(self.text, self.start, self.ends, self.hashes, self.gap, states)
+        return Run(self.text, self.ends, self.hashes, self.gap, states)
 
 
 class Body:
@@ -135,9 +192,21 @@ class Body:
         body.folded = whole
         return body
 
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All of its bytes, one after the other; they are not joined for it."""
+        if self.run is None:
+            return (self.whole,)
+        return (self.before, self.run.content(), self.after)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return sum(map(len, self.pieces))
+
     @cached_property
     def whole(self) -> bytes:
-        """All of its bytes."""
+        """All of its bytes in one: of a long conversation that takes as long as receiving it."""
         return b"".join((self.before, self.run.content() if self.run else b"", self.after))
 
     @cached_property
@@ -165,7 +234,7 @@ def grown(
     """
     known = body.run
     ends, hashed = (known.ends[:], known.size) if known else (array("Q"), 0)
-    position = hashed
+    first = position = hashed
     for element in new:
         position += len(element) + (len(gap) if ends else 0)
         ends.append(position)
@@ -173,11 +242,13 @@ def grown(
     states = known.states if known else {}
     latest = range(max(1, len(ends) - LATEST + 1), len(ends) + 1)
     kept = {(before, n): states[before, n] for n in latest if (before, n) in states}
-    listed = memoryview(body.whole)[len(before) :]
+    begin = 0 if known else len(before)
+    added = memoryview(body.after)[begin : begin + position - first]
     for count in latest:
         if ends[count - 1] >= hashed:
-            state.update(listed[hashed : ends[count - 1]])
+            state.update(added[hashed - first : ends[count - 1] - first])
             hashed = ends[count - 1]
             kept[before, count] = state.copy()
     state.update(after)
-    return Run(body.whole, len(before), ends, hashes, gap, kept), state.digest()
+    text = known.text.extended(first, added) if known else Text(added)
+    return Run(text, ends, hashes, gap, kept), state.digest()

@@ -165,6 +165,19 @@ class LengthReader(parsed.LengthReader):  # type: ignore[misc]
         self.length -= size
         return b"".join(self._received(buffered, size))
 
+    def readinto(self, room: memoryview) -> int:
+        """Fill the room; how many bytes came, fewer only at the end."""
+        wanted = min(self.length, len(room))
+        buffered = self.unreader.take_buffered()
+        filled = min(len(buffered), wanted)
+        room[:filled] = buffered[:filled]
+        self.unreader.unread(buffered[filled:])
+        if filled < wanted:
+            sock = cast(ClientSocket, self.unreader.sock)
+            filled += sock.receive_into(room[filled:wanted], BODY_SECONDS)
+        self.length -= filled
+        return filled
+
     def _received(self, buffered: bytes, left: int) -> Iterator[bytes]:
         """What was read with the head, and what comes; less than `left` only at the end."""
         sock = cast(ClientSocket, self.unreader.sock)
@@ -192,6 +205,14 @@ class Body(parsed.Body):  # type: ignore[misc]
             return cast(bytes, self._read_reader(size))
         return cast(bytes, super().read(size))
 
+    def readinto(self, room: memoryview) -> int:
+        """Fill the room from a body of known length of which nothing else was read."""
+        try:
+            return self.reader.readinto(room)
+        except Exception:
+            self.failed = True
+            raise
+
 
 class BodyReader:
     """A body as the client sends it: asked for first where the client waits for that.
@@ -215,13 +236,20 @@ class BodyReader:
             getattr(self._reader, "parser", self) is None
         )
 
+    def readinto(self, room: memoryview) -> int:
+        self._ask()
+        return cast(int, self._reader.readinto(room))
+
     def read(self, size: int) -> bytes:
-        if self._asks is not None:
-            asks, self._asks = self._asks, None
-            asks.sendall(CONTINUE)
+        self._ask()
         try:
             return cast(bytes, self._reader.read(size))
         except parsing.NoMoreData:
             raise BrokenBody("the request's body ended before it was complete") from None
         except parsing.ParseException:
             raise BrokenBody("the request's body is not validly chunked") from None
+
+    def _ask(self) -> None:
+        if self._asks is not None:
+            asks, self._asks = self._asks, None
+            asks.sendall(CONTINUE)

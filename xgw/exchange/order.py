@@ -53,7 +53,7 @@ def build_request(order: Order, target: Target, body: Body) -> UpstreamRequest:
     url = f"{target.provider.base_url}{PATHS[order.endpoint]}{forwarded_query(order.query)}"
     headers = to_upstream(order.headers, target.provider)
     direct = target.provider.kind == "demo"  # it lives in this process, behind no proxy
-    return UpstreamRequest("POST", url, headers, body.whole, direct)
+    return UpstreamRequest("POST", url, headers, body.pieces, direct)
 
 
 def forwarded_query(query: str) -> str:

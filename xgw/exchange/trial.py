@@ -95,7 +95,7 @@ class Trial:
             url=masker.url(self.request.url),
             headers=masker.headers(self.request.headers),
             payload=stored.hash,
-            bytes_sent=len(self.request.body),
+            bytes_sent=self.request.size,
             stream=self._order.stream,
             client=self._order.client,
         )

@@ -24,7 +24,7 @@ from xgw.gateway.identity import Identity, parse_traceparent, read_identity
 from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
 from xgw.gateway.record import Record
-from xgw.gateway.resending import Known, Resending
+from xgw.gateway.resending import Known, Resending, Taken, Taking
 from xgw.gateway.state import Sessions, SessionState
 from xgw.providers.dialects.chat_request import (
     ChatRequest,
@@ -43,7 +43,7 @@ class Ask:
     """A client's request as the web hands it over; `headers` as they came, names in lower case."""
 
     endpoint: Endpoint
-    body: bytes
+    body: bytes | Taken
     headers: Headers
     query: str
     url_key: str | None
@@ -54,9 +54,14 @@ class Ask:
     sock: socket.socket | None
     arrived: float = field(default_factory=clock.monotonic)
 
+    @property
+    def whole(self) -> bytes:
+        """The body's bytes in one."""
+        return self.body if isinstance(self.body, bytes) else self.body.body.whole
+
 
 class Gateway:
-    """Forwards requests. One method for the web: `answer`."""
+    """Forwards requests. Two methods for the web: `taking` for a body, and `answer`."""
 
     def __init__(self, means: Means, router: Router, calls: Calls, sessions: Sessions) -> None:
         self._means = means
@@ -66,6 +71,10 @@ class Gateway:
         self._placement = Placement(sessions, means.recorder.shelf, means.counter.count_message)
         self._refusals = UsageRefusals()
         self._resending = Resending()
+
+    def taking(self, project_id: str, headers: Headers) -> Taking:
+        """Takes the body of a chat request."""
+        return Taking(self._resending, project_id, self._means.for_client(headers).masker)
 
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
@@ -82,16 +91,19 @@ class Gateway:
     def _read(self, ask: Ask, means: Means) -> _Request:
         if ask.endpoint != "chat.completions":
             return self._read_embeddings(ask, means)
-        body, known = self._resending.find(ask.project_id, ask.body, means.masker)
-        if known is not None:
-            request = self._read_resent(ask, body, known, means)
+        taken = ask.body
+        if isinstance(taken, bytes):
+            taken = self._resending.find(ask.project_id, taken, means.masker)
+        if taken.known is not None:
+            request = self._read_resent(ask, taken.body, taken.known, means)
             if request is not None:
                 return request
-        masked = means.masker.body(ask.body)
-        chat = parse_request(ask.body)
-        as_sent = masked is ask.body
+        whole = taken.body.whole
+        masked = means.masker.body(whole)
+        chat = parse_request(whole)
+        as_sent = masked is whole
         recorded = chat if as_sent else parse_request(masked)
-        plain = Body.plain(ask.body)
+        plain = Body.plain(whole)
         return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
 
     def _read_resent(self, ask: Ask, body: Body, known: Known, means: Means) -> _Request | None:
@@ -132,7 +144,7 @@ class Gateway:
         )
 
     def _read_embeddings(self, ask: Ask, means: Means) -> _Request:
-        fields = parse_object(means.masker.body(ask.body))
+        fields = parse_object(means.masker.body(ask.whole))
         identity = self._identity(ask, fields)
         return _Request(
             identity=identity,
@@ -141,7 +153,7 @@ class Gateway:
             tools=None,
             stream=False,
             wants_usage=False,
-            body=_without_identifiers(Body.plain(ask.body), identity),
+            body=_without_identifiers(Body.plain(ask.whole), identity),
             fields=fields,
         )
 

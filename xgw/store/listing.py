@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xgw.resent import HASH_BYTES, MARK, Body, Hashes, Run
 from xgw.store.rows import digest, node_digest
 from xgw.store.templates import Apart
 
 FAN_OUT = 16
+REMEMBERED = 8
+REMEMBERED_BYTES = 4096 * HASH_BYTES
+
+Levels = list[list[tuple[bytes, bytes]]]
 
 
-def levels_over(hashes: bytes) -> list[list[tuple[bytes, bytes]]]:
+def levels_over(hashes: bytes) -> Levels:
     """The nodes of a tree over hashes, with their own hashes; the root is the last level's."""
-    levels: list[list[tuple[bytes, bytes]]] = []
+    # Most turns of a conversation add nothing to the tree.
+    return _remembered(hashes) if len(hashes) <= REMEMBERED_BYTES else _levels_over(hashes)
+
+
+def _levels_over(hashes: bytes) -> Levels:
+    levels: Levels = []
     step = FAN_OUT * HASH_BYTES
     while not levels or len(levels[-1]) > 1:
         head = bytes([len(levels)])
@@ -21,6 +31,9 @@ def levels_over(hashes: bytes) -> list[list[tuple[bytes, bytes]]]:
         levels.append([(node_digest(content), content) for content in contents])
         hashes = b"".join([key for key, _ in levels[-1]])
     return levels
+
+
+_remembered = lru_cache(maxsize=REMEMBERED)(_levels_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +48,8 @@ class Listed:
     def of(cls, run: Run | None, apart: Apart) -> Listed:
         """The list of a body; in a folded one a mark stands for the run."""
         new = apart.elements if run is None else apart.elements[1:]
-        known = b"" if run is None else run.hashes.joined
-        return cls(run, new, Hashes(known + b"".join(map(digest, new))))
+        known = Hashes() if run is None else run.hashes
+        return cls(run, new, known.then(b"".join(map(digest, new))))
 
     def element(self, position: int) -> bytes:
         """One element's bytes."""

@@ -160,7 +160,7 @@ class Shelf:
 
     def _templated(self, body: Body, apart: Apart) -> Stored:
         listed = Listed.of(body.run, apart)
-        hashes, size, run = listed.hashes, len(body.whole), None
+        hashes, size, run = listed.hashes, body.size, None
         if apart.gap is not None and size >= RUNS_FROM:
             run, own = grown(body, apart.before, listed.new, apart.gap, hashes, apart.after)
             key = own.hex()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from xgw.errors import ApiError, bad_request, too_large
+from xgw.gateway.resending import Taken, Taking
+from xgw.store.payloads import RUNS_FROM
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -17,6 +21,8 @@ BODY_SILENCE_SECONDS = 30.0
 
 MAX_JSON_DEPTH = 200
 _STEP = 1 << 24
+BLOCK_BYTES = 1 << 18
+SPARE_BLOCKS = 4
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.I)
 
 
@@ -46,12 +52,39 @@ def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
     announced = _announced(environ)
     if announced is not None and announced > limit:
         raise _over(limit)
-    body = _read(environ["wsgi.input"], announced, limit)
+    with _translated():
+        body = _read(environ["wsgi.input"], announced, limit)
     if len(body) > limit:
         raise _over(limit)
     if announced is not None and len(body) < announced:
-        raise bad_request("the request's body ended before it was complete")
+        raise _ended_early()
     return body
+
+
+def take_body(
+    environ: WSGIEnvironment, limit: int, new_taking: Callable[[], Taking]
+) -> bytes | Taken:
+    """The body as `read_body` has it, or as it was taken, block by block."""
+    length = environ.get("CONTENT_LENGTH", "")
+    announced = int(length) if length.isascii() and length.isdigit() and len(length) < 10 else 0
+    coded = "HTTP_TRANSFER_ENCODING" in environ or "HTTP_CONTENT_ENCODING" in environ
+    if coded or not RUNS_FROM <= announced <= limit:
+        return read_body(environ, limit)
+    stream, taking = environ["wsgi.input"], new_taking()
+    with _BLOCKS.lent() as block, _translated():
+        left = announced - (size := _fill(stream, block, announced))
+        if not taking.begin(block, size):
+            body = b"".join((bytes(block[:size]), _read(stream, left, limit)))
+            if len(body) < announced:
+                raise _ended_early()
+            return body
+        while left:
+            size = _fill(stream, block, left)
+            if not size:
+                raise _ended_early()
+            taking.feed(block, size)
+            left -= size
+    return taking.end()
 
 
 def parse_json(body: bytes, what: str = "body") -> Any:
@@ -100,16 +133,57 @@ def _read(stream: Any, announced: int | None, limit: int) -> bytes:
     """At most one byte more than the limit."""
     blocks: list[bytes] = []
     left = limit + 1 if announced is None else announced
+    while left > 0 and (block := stream.read(min(left, _STEP))):
+        blocks.append(block)
+        left -= len(block)
+    return b"".join(blocks)
+
+
+def _fill(stream: Any, block: bytearray, left: int) -> int:
+    """Fill the block, as far as there is something left; how many bytes came."""
+    size = 0
+    with memoryview(block) as view:
+        wanted = min(left, len(block))
+        while size < wanted and (count := stream.readinto(view[size:wanted])):
+            size += count
+    return size
+
+
+class _Blocks:
+    """Buffers that are used again: to bring the pages of a new one takes as long as to fill it."""
+
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[bytearray]:
+        """One for the block's time."""
+        try:
+            block = self._spare.pop()
+        except IndexError:
+            block = bytearray(BLOCK_BYTES)
+        yield block
+        if len(self._spare) < SPARE_BLOCKS:
+            self._spare.append(block)
+
+
+_BLOCKS = _Blocks()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """What goes wrong while a body is read, as the client is told of it."""
     try:
-        while left > 0 and (block := stream.read(min(left, _STEP))):
-            blocks.append(block)
-            left -= len(block)
+        yield
     except TimeoutError:
         message = f"nothing of the request's body came for {BODY_SILENCE_SECONDS:.0f} s"
         raise ApiError(408, "invalid_request_error", message, code="request_timeout") from None
     except (BrokenBody, OSError) as error:
         raise bad_request(_words(error)) from None
-    return b"".join(blocks)
+
+
+def _ended_early() -> ApiError:
+    return bad_request("the request's body ended before it was complete")
 
 
 def _words(error: Exception) -> str:

@@ -17,7 +17,8 @@ from xgw.exchange.headers import Headers
 from xgw.gateway.answering import Reply
 from xgw.gateway.forwarding import Ask
 from xgw.gateway.refusals import Refused
-from xgw.web.bodies import read_body
+from xgw.gateway.resending import Taken
+from xgw.web.bodies import read_body, take_body
 from xgw.web.refusals import answer, log
 from xgw.web.security import Caller, is_websocket, no_websocket_here
 
@@ -116,17 +117,18 @@ class OpenAI:
         caller: Caller | None = environ.get("xgw.caller")
         project = caller.project_id if caller else "default"
         client = self._client(environ, caller)
-        body = b""
+        headers = _headers(environ)
+        body: bytes | Taken = b""
         try:
             refusal: ApiError | None = environ.get("xgw.refused")
-            body = read_body(environ, self._services.config.config.server.max_body_bytes)
+            body = self._body(environ, endpoint, project, headers)
             if refusal is not None:
                 raise refusal
             return self._services.gateway.answer(
                 Ask(
                     endpoint=endpoint,
                     body=body,
-                    headers=_headers(environ),
+                    headers=headers,
                     query=environ.get("QUERY_STRING", ""),
                     url_key=url_key,
                     project_id=project,
@@ -140,11 +142,20 @@ class OpenAI:
             known = any(name == "X-Turn-Id" for name, _ in error.headers)
             if known or error.status == UNSUPPORTED_MEDIA_TYPE:
                 raise
-            size, headers = _size(environ, body), _headers(environ)
-            sent = Refused(endpoint, body, size, headers, project, client)
+            whole = body if isinstance(body, bytes) else body.body.whole
+            sent = Refused(endpoint, whole, _size(environ, whole), headers, project, client)
             named = self._services.refusals.record(sent, error)
             error.headers = (*error.headers, *named)
             raise
+
+    def _body(
+        self, environ: WSGIEnvironment, endpoint: Endpoint, project: str, headers: Headers
+    ) -> bytes | Taken:
+        limit = self._services.config.config.server.max_body_bytes
+        if endpoint != "chat.completions":
+            return read_body(environ, limit)
+        gateway = self._services.gateway
+        return take_body(environ, limit, lambda: gateway.taking(project, headers))
 
     def _client(self, environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
         agent = environ.get("HTTP_USER_AGENT")

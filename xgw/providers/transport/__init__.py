@@ -77,7 +77,7 @@ class Transport:
         wire = Wire(sock, call)
         with contextlib.ExitStack() as undo:
             undo.callback(wire.close)
-            asked = ask(wire, origin.name, head, request.body, timeouts)
+            asked = ask(wire, origin.name, head, request.pieces, timeouts)
             undo.pop_all()
         return UpstreamResponse(
             wire,

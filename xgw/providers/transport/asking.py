@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xgw import clock
 from xgw.providers.transport.framing import CutShort, Head, HeadReader, ProtocolFault
-from xgw.providers.transport.requests import Timeouts
+from xgw.providers.transport.requests import Piece, Timeouts
 from xgw.providers.transport.wire import Silence, Wire
 from xgw.values import UpstreamFailure
 
@@ -33,7 +34,7 @@ class Asked:
     whole: bool
 
 
-def ask(wire: Wire, name: str, head: bytes, body: bytes, timeouts: Timeouts) -> Asked:
+def ask(wire: Wire, name: str, head: bytes, body: Sequence[Piece], timeouts: Timeouts) -> Asked:
     """Send a request to the upstream called `name` and wait for the head of its answer.
 
     Raises UpstreamFailure (NoAnswer among them), Cancelled and ClientGone.

@@ -25,6 +25,8 @@ _OWN = frozenset(
     }
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+Piece = bytes | memoryview
+
 _BREAKS_TARGET = re.compile(r"[\0-\x20\x7f]")
 
 
@@ -50,8 +52,18 @@ class UpstreamRequest:
     method: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = field(default=b"", repr=False)
+    body: Piece | tuple[Piece, ...] = field(default=b"", repr=False)
     direct: bool = False
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The body, one piece after the other."""
+        return self.body if isinstance(self.body, tuple) else (self.body,)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.pieces))
 
 
 def build_head(request: UpstreamRequest, origin: Origin) -> bytes:
@@ -85,8 +97,8 @@ def _own_headers(
         headers.append(("Authorization", origin.authorization))
     if origin.proxy is not None and origin.scheme == "http" and origin.proxy.authorization:
         headers.append(("Proxy-Authorization", origin.proxy.authorization))
-    if request.body or request.method in ("POST", "PUT", "PATCH"):
-        headers.append(("Content-Length", str(len(request.body))))
+    if request.size or request.method in ("POST", "PUT", "PATCH"):
+        headers.append(("Content-Length", str(request.size)))
     return headers
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Iterator, Sequence
 
 from xgw import clock
 from xgw.providers.transport.calls import Call, Cancelled, ClientGone
 from xgw.providers.transport.framing import Head, HeadReader
+from xgw.providers.transport.requests import Piece
 from xgw.providers.transport.watching import BROKEN, READABLE, WRITABLE, Watch
 
 BLOCK = 65536
@@ -65,17 +67,14 @@ class Wire:
         """Look whether the client has gone, without waiting."""
         self._watch.wait(self._needed, 0)
 
-    def send(self, head: bytes, body: bytes, idle: float, answer: HeadReader) -> bool:
+    def send(self, head: bytes, body: Sequence[Piece], idle: float, answer: HeadReader) -> bool:
         """Send a request; False if not all of it went, because the upstream answers or hangs up.
 
         What it says meanwhile is fed to `answer`: an error status ends the sending. Raises Silence
         when `idle` seconds pass in which it takes nothing, and what `answer` raises.
         """
-        if len(body) <= _TOGETHER:
-            return self._send_all(memoryview(head + body), idle, answer)
-        return self._send_all(memoryview(head), idle, answer) and self._send_all(
-            memoryview(body), idle, answer
-        )
+        blocks = _together(head, body)
+        return all(self._send_all(memoryview(block), idle, answer) for block in blocks)
 
     def release(self) -> socket.socket | None:
         """The connection, no longer the call's; None (and closed) if the call was cancelled."""
@@ -132,3 +131,16 @@ class Wire:
             return True
         head: Head | None = answer.feed(block) if block else None
         return bool(block) and (head is None or head.status < 300)
+
+
+def _together(head: bytes, body: Sequence[Piece]) -> Iterator[Piece]:
+    """What is sent, small pieces joined with what stands before them."""
+    joined: list[Piece] = [head]
+    size = len(head)
+    for piece in body:
+        if size + len(piece) > _TOGETHER:
+            yield b"".join(joined) if len(joined) > 1 else joined[0]
+            joined, size = [], 0
+        joined.append(piece)
+        size += len(piece)
+    yield b"".join(joined) if len(joined) > 1 else joined[0]
