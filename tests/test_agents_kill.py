@@ -153,6 +153,7 @@ class Killed:
         run = self.resumed(session)
         assert run["status"] == "waiting_tool"
         pending = run["checkpoint"]["pending_tool_calls"]
+        assert not any("result" in call for call in pending)
         assert [c["tool_call_id"] for c in pending if c["state"] == "outcome_unknown"] == ["hang"]
         return run
 
