@@ -77,8 +77,12 @@ class Driver:
         self._calls.add(turn.scope.turn_id, turn.call)
         self._lines.hold(line)
 
-        def settle(is_under_way: bool) -> None:
-            if is_under_way:
+        refusals: list[ApiError] = []
+
+        def settle(outcome: bool | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                refusals.append(outcome)
+            if outcome is True:
                 self._go(line, turn, definition)
             else:
                 self._calls.remove(turn.scope.turn_id, turn.call)
@@ -91,6 +95,8 @@ class Driver:
         except BaseException:
             settle(False)
             raise
+        if refusals:
+            raise refusals[0]
         if not ticket.done:
             message = "the store cannot be written at the moment: what was asked for waits for it"
             raise overloaded(message, retry_after=1)

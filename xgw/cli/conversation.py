@@ -136,13 +136,12 @@ class Conversation:
         WorkError if the decision is refused.
         """
         run = self.door.ask("POST", f"/runs/{answer['runId']}/approvals", decision)
-        turn = self.door.ask("GET", f"/turns/{run['turn_id']}")
         if run["status"] == "waiting_tool":
-            return answer_of(turn)
+            return answer_of(self.door.ask("GET", f"/turns/{run['turn_id']}"))
         with Interrupts(self.door) as interrupts:
-            interrupts.turn_id = turn["id"]
+            interrupts.turn_id = run["turn_id"]
             speaker = Speaker(spell, quiet=False)
-            answer, self._heard = follow(self.door, turn, self._heard, speaker)
+            answer, self._heard = follow(self.door, run, self._heard, speaker)
         return answer
 
     def _turn(self, message: str, speaker: Speaker, interrupts: Interrupts) -> Answer:

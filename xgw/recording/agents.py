@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xgw import clock
+from xgw.errors import ApiError
 from xgw.recording import attempts, checkpoints, messages, runs, sessions, tools, turns
 from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
@@ -26,8 +27,8 @@ from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket
 
-Then = Callable[[bool], None]
-"""Called after a commit: whether the run is under way now, or waits for a person."""
+Then = Callable[[bool | ApiError], None]
+"""Called after a commit: whether the run is under way now, or waits for a person; or a refusal."""
 
 
 class AgentRecord:
@@ -124,20 +125,29 @@ class AgentRecord:
     # -- later runs, and people ----------------------------------------------------------------
 
     def decide(self, scope: Scope, call_id: str, decision: Decision, then: Then) -> Ticket:
-        """A person decides about a call that waits; the ticket fails as `runs.decide` does."""
+        """A person decides about a call that waits, or is refused as `runs.decide` does it."""
 
         def work(tx: Transaction) -> None:
-            goes_on = runs.decide(tx, scope, call_id, decision, self._recorder.owner, clock.now())
-            tx.after_commit.append(partial(then, goes_on))
+            settled: bool | ApiError
+            try:
+                owner = self._recorder.owner
+                settled = runs.decide(tx, scope, call_id, decision, owner, clock.now())
+            except ApiError as refusal:  # before anything was written
+                settled = refusal
+            tx.after_commit.append(partial(then, settled))
 
         return self._recorder.submit_part(work, (), scope.turn_id)
 
     def resume(self, paused: Scope, run: RunFacts, checkpoint: Checkpoint, then: Then) -> Ticket:
-        """A run goes on in the place of a paused one; its ticket fails if that is over."""
+        """A run goes on in the place of a paused one; refused if that is over."""
 
         def work(tx: Transaction) -> None:
             at = clock.now()
-            runs.hand_over(tx, paused, at)
+            try:
+                runs.hand_over(tx, paused, at)
+            except ApiError as refusal:  # before anything was written
+                tx.after_commit.append(partial(then, refusal))
+                return
             runs.open_run(tx, run, at)
             sessions.resume(tx, run.scope, at)
             tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
