@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from xgw import clock, spelling
-from xgw.cli import timeline
+from xgw.cli import agent_page, timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.terminal import role_of
 from xgw.queries import payloads
@@ -35,7 +35,7 @@ def render_run(page: Page, store: Store, run: Row) -> None:
     page.field("run", f"{run['run_index'] + 1}, {run['kind']}")
     page.field("from", joined(run["from_run_id"], run["from_step_id"]))
     render_times(page, run, now)
-    for name in ("planner_state", "checkpoint", "overrides", "metadata"):
+    for name in ("checkpoint", "overrides", "metadata"):
         page.field(name.replace("_", " "), spelled_json(run[name]) if run[name] else None)
     render_error(page, run)
     render_steps(page, store, run, now)
@@ -72,6 +72,7 @@ def render_steps(page: Page, store: Store, run: Row, now: datetime.datetime) -> 
     if not steps:
         page.line("no steps")
         return
+    agent_page.render_plan(page, run["planner_state"])
     page.section("Steps")
     for number, step in enumerate(steps, 1):
         following = next((s for s in steps[number:] if s["step_type"] == "llm_call"), None)
@@ -138,6 +139,10 @@ def _tool(page: Page, store: Store, step: Row) -> None:
     arguments = (step["metadata"] or {}).get("arguments")
     if arguments is not None:
         page.text(str(arguments), STEP_INDENT, most=4, mark="arguments ")
+    compaction = agent_page.find_compaction(store, step)
+    if compaction is not None:
+        agent_page.render_compaction(page, step, compaction, STEP_INDENT)
+        return
     key = step["output_payload"]
     output = payloads.find_body(store, key) if key else None
     if output is not None:
