@@ -375,6 +375,18 @@ def test_where_there_is_nothing_to_compact(gate: AgentGate) -> None:
         assert (reply.status, reply.error["code"]) == (409, "nothing_to_compact")
 
 
+def test_a_model_alone_summarises_its_own_conversation(gate: AgentGate) -> None:
+    session: str | None = None
+    for message in ("one", "two", "three", "four", "five"):
+        gate.model.will(streams(f"so: {message}"))
+        session = gate.say(message, session, name="chat", model="m")["sessionId"]
+    assert session is not None
+    gate.model.will(streams("sum"))
+    assert compact(gate, session)["session_summary"] == "sum"
+    assert gate.model.asked[-1].json["model"] == "m"
+    assert taken_out(gate, session) == ["one", "so: one"]
+
+
 def test_a_clients_own_session_is_not_compacted(gate: AgentGate) -> None:
     session = gate.post("/sessions", {}).json["id"]
     reply = gate.post(f"/sessions/{session}/compact", {})
