@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 from xgw.agents import builtin
 from xgw.agents.fetching import Fetching
 from xgw.agents.functions import BadTool, Function, load_function, read_function
-from xgw.config import Agent, Approval, Config, Mode
+from xgw.agents.memory import Memory
+from xgw.agents.planner import Plan
+from xgw.config import PLANNER, Agent, Approval, Config, Mode
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
 
@@ -22,7 +24,10 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "calculator": builtin.calculator,
     "current_time": builtin.current_time,
     "demo_weather": builtin.demo_weather,
+    "remember": Memory().remember,
+    "forget": Memory().forget,
 }
+_OF_MEMORY = ("remember", "forget")
 
 
 _PURE = frozenset(_PLAIN)
@@ -31,7 +36,10 @@ _PURE = frozenset(_PLAIN)
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a model may be offered; times are in seconds."""
+    """A tool that a model may be offered; times are in seconds.
+
+    `step_type` is that of its calls. `own` is set of one that works on the turn's own desk.
+    """
 
     name: str
     function: Function
@@ -39,6 +47,8 @@ class Tool:
     max_output_bytes: int
     retry_safe: bool
     approval: Approval = "never"
+    step_type: str = "tool_call"
+    own: str | None = None
 
     def offer(self) -> dict[str, Any]:
         """As the chat API offers it."""
@@ -65,6 +75,23 @@ class Definition:
         """The tool that a model calls by this name."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    def in_mode(self, mode: Mode) -> Definition:
+        """As it is in this mode: where a plan is kept, there is a tool for it."""
+        if not self.table.plans(mode):
+            return self
+        return replace(self, tools=(*self.tools, _PLANNER))
+
+
+_PLANNER = Tool(
+    PLANNER,
+    read_function(Plan().plan),
+    timeout_seconds=30,
+    max_output_bytes=65_536,
+    retry_safe=True,
+    step_type="planner",
+    own=PLANNER,
+)
+"""The tool by which a plan is kept."""
 
 Agents = Mapping[str, Definition]
 
@@ -116,6 +143,7 @@ def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool
         except BadTool as error:
             mistakes.add(f"tools.{name}", "python", str(error))
             continue
+        own = table.builtin if table.builtin in _OF_MEMORY else None
         yield (
             name,
             Tool(
@@ -123,8 +151,11 @@ def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool
                 function,
                 table.timeout_seconds,
                 table.max_output_bytes,
-                table.retry_safe or table.builtin in _PURE,
+                # What one of these changes is recorded along with its end.
+                table.retry_safe or table.builtin in _PURE or own is not None,
                 table.approval,
+                step_type="tool_call" if own is None else "memory_write",
+                own=own,
             ),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xgw.agents.definition import Definition
+from xgw.agents.ends import Reached
 from xgw.config import Mode
 from xgw.recording.facts import AttemptEnd, LimitFacts
 
@@ -36,6 +37,12 @@ class Used:
         """One more try; what nobody knows is not counted."""
         self.tokens += end.usage.total_tokens or 0
         self.cost += end.cost_usd or 0.0
+
+    def check(self, bounds: Bounds) -> None:
+        """Raises Reached if a limit forbids to ask the model once more."""
+        reached = self.reached(bounds)
+        if reached is not None:
+            raise Reached(reached)
 
     def reached(self, bounds: Bounds) -> LimitFacts | None:
         """The limit that forbids to ask the model once more."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.definition import Definition
+from xgw.agents.desk import Desk
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Recorded, Results, as_decided, notes_of, outcome_of
 from xgw.agents.spent import Spent
@@ -25,7 +26,7 @@ from xgw.values import ToolCall
 
 @dataclass(slots=True)
 class _Asked:
-    """The calls of one answer: which have ended, and how many results have been told."""
+    """The calls of one answer: which have ended, and the messages that told results so far."""
 
     asked_by: str
     pending: list[PendingCall]
@@ -34,7 +35,12 @@ class _Asked:
     reused: dict[int, Recorded]
     started: bool = False
     results: dict[int, str] = field(default_factory=dict)
-    told: int = 0
+    message_ids: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        """How many results have been told."""
+        return len(self.message_ids)
 
 
 class ToolSteps:
@@ -49,6 +55,7 @@ class ToolSteps:
         definition: Definition,
         spent: Spent,
         earlier: Results,
+        desk: Desk,
     ) -> None:
         self._means = means
         self._record = record
@@ -57,6 +64,7 @@ class ToolSteps:
         self._definition = definition
         self._spent = spent
         self._earlier = earlier
+        self._desk = desk
         self._asked: _Asked | None = None
 
     def ask(self, asked_by: str, calls: tuple[ToolCall, ...]) -> None:
@@ -116,7 +124,7 @@ class ToolSteps:
         text, step_id = asked.results[number], asked.step_ids[number]
         return replace(one, call=call, state="ended", step_id=step_id, result=text)
 
-    def run(self) -> list[context.Element]:
+    def run(self) -> context.Block:
         """The results for the model, in the order of the calls. Raises Cancelled."""
         asked = self._asked
         assert asked is not None
@@ -129,7 +137,8 @@ class ToolSteps:
                 self._end(asked, outcome)
         self._asked = None
         pairs = enumerate(asked.pending)
-        return [context.result(one.id, asked.results[number]) for number, one in pairs]
+        told = (context.result(one.id, asked.results[number]) for number, one in pairs)
+        return context.Block(self._turn.scope.turn_id, tuple(told), tuple(asked.message_ids))
 
     def _round(self, numbers: Sequence[int]) -> Round:
         assert self._asked is not None
@@ -173,7 +182,7 @@ class ToolSteps:
 
     def _begun(self, asked: _Asked, number: int) -> ToolStart:
         one = asked.pending[number]
-        return ToolStart(
+        start = ToolStart(
             asked.step_ids[number],
             one.id,
             one.call.name,
@@ -181,6 +190,8 @@ class ToolSteps:
             "server",
             notes_of(one.decision, asked.reused.get(number)),
         )
+        tool = self._definition.find_tool(one.call.name)
+        return start if tool is None else replace(start, step_type=tool.step_type)
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:
         number, one = outcome.position, asked.pending[outcome.position]
@@ -200,7 +211,9 @@ class ToolSteps:
             error_message=error,
         )
         said, bodies = self._tell(asked), [stored]
-        self._record.end_tool(self._turn.scope, end, said, self.checkpoint(), bodies)
+        tool = self._definition.find_tool(one.call.name)
+        kept = self._desk.kept(tool) if error is None else None
+        self._record.end_tool(self._turn.scope, end, said, self.checkpoint(), bodies, kept)
 
     def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
@@ -220,8 +233,9 @@ class ToolSteps:
         said = []
         while asked.told in asked.results:
             one, text = asked.pending[asked.told], asked.results[asked.told]
-            said.append(Said(asked.step_ids[asked.told], self._message(one.call, text)))
-            asked.told += 1
+            message = self._message(one.call, text)
+            said.append(Said(asked.step_ids[asked.told], message))
+            asked.message_ids.append(message.id)
         return said
 
     def _message(self, call: ToolCall, text: str) -> MessageFacts:

@@ -72,6 +72,9 @@ class Round:
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
+                if isinstance(found, _Job) and found.tool.own is not None:
+                    # The next one begins once this one's change is recorded.
+                    found = _called(found)
                 if isinstance(found, Outcome):
                     yield found
                     continue
@@ -126,15 +129,18 @@ class Round:
 
     def _work(self, job: _Job) -> Any:
         def work() -> None:
-            began = clock.monotonic()
-            try:
-                text = job.tool.function.call(job.arguments)
-            except BaseException as error:  # noqa: BLE001 - the edge to other people's code
-                self._ended.put(_failed(job.position, _told(error), began))
-                return
-            self._ended.put(_returned(job, text, began))
+            self._ended.put(_called(job))
 
         return work
+
+
+def _called(job: _Job) -> Outcome:
+    began = clock.monotonic()
+    try:
+        text = job.tool.function.call(job.arguments)
+    except BaseException as error:  # noqa: BLE001 - the edge to other people's code
+        return _failed(job.position, _told(error), began)
+    return _returned(job, text, began)
 
 
 def _returned(job: _Job, text: str, began: float) -> Outcome:

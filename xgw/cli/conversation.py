@@ -110,6 +110,14 @@ class Conversation:
                 return None
             raise
 
+    def find_context(self, session_id: str) -> Any:
+        """What the next call of a session would send, by part."""
+        return self.door.ask("GET", f"/sessions/{session_id}/context")
+
+    def compact(self, session_id: str) -> Any:
+        """Have the context of a session compacted; the session as it is then."""
+        return self.door.ask("POST", f"/sessions/{session_id}/compact", {})
+
     # -- its turns ---------------------------------------------------------------------------------
 
     def say(self, message: str, spell: Callable[[Event], str] | None, *, quiet: bool) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from xgw import clock, spelling
-from xgw.cli import texts, timeline
+from xgw.cli import agent_page, texts, timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.terminal import role_of
 from xgw.queries import payloads
@@ -40,7 +40,7 @@ def render_run(page: Page, store: Store, run: Row) -> None:
     render_times(page, run, now)
     render_next(page, run)
     shown = {**run, "checkpoint": serialize.checkpoint(run["checkpoint"])}
-    for name in ("planner_state", "checkpoint", "overrides", "metadata"):
+    for name in ("checkpoint", "overrides", "metadata"):
         page.field(name.replace("_", " "), spelled_json(shown[name]) if shown[name] else None)
     render_error(page, run)
     render_steps(page, store, run, now)
@@ -89,6 +89,7 @@ def render_steps(page: Page, store: Store, run: Row, now: datetime.datetime) -> 
     if not steps:
         page.line("no steps")
         return
+    agent_page.render_plan(page, run["planner_state"])
     page.section("Steps")
     for number, step in enumerate(steps, 1):
         following = next((s for s in steps[number:] if s["step_type"] == "llm_call"), None)
@@ -155,6 +156,10 @@ def _tool(page: Page, store: Store, step: Row) -> None:
     arguments = (step["metadata"] or {}).get("arguments")
     if arguments is not None:
         page.text(str(arguments), STEP_INDENT, most=4, mark="arguments ")
+    compaction = agent_page.find_compaction(store, step)
+    if compaction is not None:
+        agent_page.render_compaction(page, step, compaction, STEP_INDENT)
+        return
     key = step["output_payload"]
     output = payloads.find_body(store, key) if key else None
     if output is not None:

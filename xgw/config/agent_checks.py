@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from xgw.config import rules
-from xgw.config.agents import Builtin
+from xgw.config.agents import PLANNER, Builtin
 from xgw.config.mistakes import Mistake
 
 BUILTINS: tuple[str, ...] = get_args(Builtin)
@@ -27,6 +27,7 @@ def find_agent_conflicts(tree: Tree) -> Iterator[Mistake]:
             text = "cannot stand beside instructions: give one of them"
             yield Mistake(("agents", name, "instructions_file"), text)
         yield from _tools_of(name, agent.get("tools"), tools)
+        yield from _planner_of(name, agent)
     for name, tool in tools.items():
         yield from _misfits(name, tool)
 
@@ -60,6 +61,15 @@ def _tools_of(name: str, named: Any, tools: Tree) -> Iterator[Mistake]:
             text = f"must name tools that there are ({known}), not {rules.quoted(tool)}"
             yield Mistake(path, text)
         seen.add(tool)
+
+
+def _planner_of(name: str, agent: Tree) -> Iterator[Mistake]:
+    """The tool that keeps the plan has a name that no other of the agent's may have."""
+    task = _tables(agent, "modes").get("task", {})
+    named = agent.get("tools")
+    if task.get("planner") is True and isinstance(named, list) and PLANNER in named:
+        text = f"cannot stand beside a tool of the name {PLANNER!r}: the planner is called that"
+        yield Mistake(("agents", name, "modes", "task", "planner"), text)
 
 
 def _misfits(name: str, tool: Tree) -> Iterator[Mistake]:

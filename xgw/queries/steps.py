@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import peewee
+from peewee import fn
 
 from xgw import clock
 from xgw.queries import pages
@@ -69,6 +70,8 @@ def find_changes(store: Store, step: Row) -> Changes | None:
     there is no session, no earlier call, or no list of messages (any more) to compare.
     """
     if not step["input_payload"]:
+        return None
+    if (step["metadata"] or {}).get("purpose"):
         return None
     with store.reading(), contextlib.suppress(LookupError):
         previous = find_before(store, step)
@@ -131,10 +134,12 @@ def _differences(before: list[str], now: list[str]) -> list[tuple[int, int, int,
 
 
 def _calls(session_id: str) -> peewee.ModelSelect[Step]:
+    """The calls that send the conversation: not those for a summary of it."""
     return Step.select().where(
         Step.session_id == session_id,
         Step.step_type == "llm_call",
         Step.input_payload.is_null(False),
+        fn.json_extract(Step.metadata, "$.purpose").is_null(),
     )
 
 

@@ -11,10 +11,22 @@ from functools import partial
 
 from xgw import clock
 from xgw.errors import ApiError
-from xgw.recording import attempts, checkpoints, messages, runs, sessions, tools, turns
+from xgw.recording import (
+    attempts,
+    checkpoints,
+    compaction,
+    messages,
+    runs,
+    sessions,
+    tools,
+    turns,
+)
 from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
     AttemptFacts,
+    CompactionEnd,
+    CompactionStart,
+    Kept,
     MessageFacts,
     RunFacts,
     Scope,
@@ -112,11 +124,17 @@ class AgentRecord:
         said: Sequence[Said],
         checkpoint: Checkpoint,
         bodies: Iterable[Stored],
+        kept: Kept | None = None,
     ) -> Ticket:
-        """A tool ended; `said` are the results that can be told by now, in order of the calls."""
+        """A tool ended; `said` are the results that can be told by now, in order of the calls.
+
+        `kept` is what it changed beside the history.
+        """
 
         def work(tx: Transaction) -> None:
             tools.end_tool(tx, scope, end)
+            if kept is not None:
+                _keep(tx, scope, kept, end.ended_at)
             add_said(tx, scope, said, end.ended_at)
             checkpoints.save(tx, scope, checkpoint, end.ended_at)
 
@@ -168,6 +186,37 @@ class AgentRecord:
 
         return self._recorder.submit_part(work, (), run.scope.turn_id, opens=True)
 
+    # -- compactions ---------------------------------------------------------------------------
+
+    def start_compaction(
+        self, scope: Scope, start: CompactionStart, bodies: Iterable[Stored]
+    ) -> Ticket:
+        """The context is to become shorter."""
+
+        def work(tx: Transaction) -> None:
+            compaction.start_compaction(tx, scope, start)
+
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
+
+    def end_compaction(self, scope: Scope, end: CompactionEnd, bodies: Iterable[Stored]) -> Ticket:
+        """It is shorter."""
+
+        def work(tx: Transaction) -> None:
+            compaction.end_compaction(tx, scope, end)
+
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
+
+    def break_off_compaction(
+        self, scope: Scope, step_id: str, fault: tuple[str, str] | None, latency_ms: int
+    ) -> Ticket:
+        """It stays as it was; `fault` is the type and text of an error, None for a cancel."""
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            compaction.break_off(tx, scope, step_id, fault, latency_ms, at)
+
+        return self._recorder.submit_part(work, (), scope.turn_id)
+
 
 def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:
     """Where a run begins; False if it waits for a person first, because calls are undecided."""
@@ -177,3 +226,11 @@ def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime
     tools.request_approvals(tx, scope, checkpoint, at)
     runs.await_decisions(tx, scope, checkpoint, at)
     return False
+
+
+def _keep(tx: Transaction, scope: Scope, kept: Kept, at: datetime.datetime) -> None:
+    if kept.working_memory is not None and scope.session_id is not None:
+        changes = {"working_memory": kept.working_memory}
+        sessions.change_session(tx, scope.project_id, scope.session_id, changes, at)
+    if kept.planner_state is not None:
+        runs.change_plan(tx, scope, kept.planner_state, at)

@@ -122,19 +122,10 @@ def ask(definition: Definition, given: Json) -> Turn:
         model=given.get("model"),
         parameters=given.get("parameters") or {},
         metadata=given.get("metadata"),
-        client=_client(),
+        client=edge.client(),
     )
     busy: IfBusy = given.get("ifBusy") or "queue"
     return edge.services().scheduler.submit(definition, session, wanted, busy)
-
-
-def _client() -> dict[str, Any]:
-    told = request.headers.get("User-Agent")
-    return {
-        "user_agent": told and edge.services().masker.text(told),
-        "address": request.remote_addr,
-        "key": edge.caller().alias,
-    }
 
 
 def _answer(turn: Turn, running: Any = None) -> Json:
