@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from xgw.store.database import Store
+from xgw.store.digits import packed_hash, whole_hash
 from xgw.store.rows import entries, opened, references, spelled_out, woven
 
 BATCH = 400
@@ -45,20 +46,21 @@ def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
     wanted = list(dict.fromkeys(keys))
     found: dict[str, int] = {}
     for at in range(0, len(wanted), BATCH):
-        batch = tuple(wanted[at : at + BATCH])
+        batch = tuple(map(packed_hash, wanted[at : at + BATCH]))
         marks = ", ".join("?" * len(batch))
-        found.update(store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch))
+        rows = store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch)
+        found.update((whole_hash(key), size) for key, size in rows)
     return found
 
 
 def _fetch(store: Store, keys: Sequence[str]) -> dict[str, tuple[str, bytes]]:
     found: dict[str, tuple[str, bytes]] = {}
     for at in range(0, len(keys), BATCH):
-        batch = tuple(keys[at : at + BATCH])
+        batch = tuple(map(packed_hash, keys[at : at + BATCH]))
         marks = ", ".join("?" * len(batch))
         rows = store.sql(f"SELECT hash, codec, data FROM payloads WHERE hash IN ({marks})", batch)
         for key, codec, content in rows:
-            found[key] = (codec, opened(codec, content))
+            found[whole_hash(key)] = (codec, opened(codec, content))
     missing = [key for key in keys if key not in found]
     if missing:
         raise LookupError(f"payload {missing[0]} is not in the store")
