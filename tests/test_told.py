@@ -78,7 +78,9 @@ def test_words_keep_their_numbers() -> None:
     assert len(set(WORDS)) == len(WORDS)
 
 
-@pytest.mark.parametrize("id", [ids.mint("sess"), "s", "", "sess_", "sess_" + "A" * 32, TURN])
+@pytest.mark.parametrize(
+    "id", ["sess_0192f8a1b2c37d4e8f90a1b2c3d4e5f6", "s", "", "sess_", "sess_" + "A" * 32, TURN]
+)
 def test_an_id_comes_back(id: str) -> None:
     kept = packed_id(id, "sess")
     assert whole_id(kept, "sess") == id
