@@ -36,7 +36,8 @@ EXACT_CHARS = 1 << 20
 SAMPLES = 16
 SAMPLE_CHARS = EXACT_CHARS // SAMPLES
 
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+"""On a machine that does nothing else it takes a tenth of that."""
 
 MAX_MODEL_NAME = 256
 SUMMED_FROM = 32
