@@ -583,11 +583,52 @@ class TestMistakes:
                 '[agents."a b"]\nmodel = "m"',
                 '1: [agents."a b"] must have a name of 1 to 64 letters, digits and . _ -',
             ),
-            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin)"),
+            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin, mcp)"),
             (
                 '[tools.t]\nbuiltin = "shell"',
                 '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
                 '"demo_weather", not "shell"',
+            ),
+            (
+                '[tools.t]\nbuiltin = "calculator"\nmcp = { command = ["x"] }',
+                "3: [tools.t.mcp] cannot stand beside builtin: give one of them",
+            ),
+            (
+                "[tools.t]\nmcp = { cwd = 'x' }",
+                "2: [tools.t.mcp] command is missing (or url)",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], url = "http://h/mcp" }',
+                "2: [tools.t.mcp] url cannot stand beside command: give one of them",
+            ),
+            (
+                '[tools.t]\nmcp = { url = "http://h/mcp", env = { A = "b" } }',
+                "2: [tools.t.mcp] env has no meaning beside url",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], headers = { A = "b" } }',
+                "2: [tools.t.mcp] headers has no meaning beside command",
+            ),
+            (
+                '[tools.t]\nmcp = { command = [""] }',
+                "2: [tools.t.mcp] command must begin with a program",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], env = { "A=" = "b" } }',
+                '2: [tools.t.mcp] env has a variable that no program can be given: "A="',
+            ),
+            (
+                '[tools.t]\nmcp = { url = "http://me:secret@h/mcp" }',
+                "2: [tools.t.mcp] url must not hold a user or a password: use headers",
+            ),
+            (
+                '[tools.t]\nmcp = { url = "h/mcp" }',
+                "2: [tools.t.mcp] url must be an address such as http://127.0.0.1:9000/mcp, "
+                'not "h/mcp"',
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], envs = "y" }',
+                "2: [tools.t.mcp] envs is not a known key (did you mean env?)",
             ),
             (
                 '[tools.t]\nbuiltin = "calculator"\nallow_private = true',

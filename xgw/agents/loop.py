@@ -17,10 +17,12 @@ import orjson
 
 from xgw import __version__, clock
 from xgw.agents import context
+from xgw.agents.definition import NoTools
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
 from xgw.agents.heard import received_of, with_ids
 from xgw.agents.parts import Parts, Start
 from xgw.agents.rounds import ToolSteps
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.spent import Spent
 from xgw.agents.turns import Turn
 from xgw.errors import ApiError
@@ -38,6 +40,10 @@ from xgw.values import Answer, UpstreamFailure
 log = logging.getLogger("xgw.agents")
 
 
+class Unsettled(Exception):
+    """The turn cannot begin: a server that has tools of the agent cannot be used."""
+
+
 class Loop:
     """One turn, for the thread that runs it."""
 
@@ -53,15 +59,7 @@ class Loop:
         self._sent_before = start.sent_before
         self._exchange: Exchange | None = None
         self._in_call = False
-        self._tools = ToolSteps(
-            parts.means,
-            parts.record,
-            parts.pool,
-            turn,
-            start.definition,
-            self._spent,
-            start.earlier,
-        )
+        self._tools = self._tools_of(start)
         self._text = start.text
         self._final_model: str | None = None
         self._ticket: Ticket | None = None
@@ -84,6 +82,8 @@ class Loop:
             self._close(by_limit(reached.limit))
         except Cancelled:
             self._close(self._stopped())
+        except Unsettled as error:
+            self._close(Finish("gateway", "tool_error", str(error)))
         except ApiError as error:
             self._close(Finish("gateway", error.type, error.message))
         except Exception:  # the driver of a run: it marks the run failed
@@ -95,7 +95,20 @@ class Loop:
             self._parts.means.recorder.writer.wait(self._ticket, Patience())
         return self._waits
 
+    def _tools_of(self, start: Start) -> ToolSteps:
+        parts = self._parts
+        return ToolSteps(
+            parts.means,
+            parts.record,
+            parts.pool,
+            self._turn,
+            start.definition,
+            self._spent,
+            start.earlier,
+        )
+
     def _go(self) -> None:
+        self._settle()
         elements = [*self._start.history, *self._start.said]
         if self._tools.take_up(self._start.checkpoint):
             elements += self._tools.run()
@@ -104,6 +117,22 @@ class Loop:
             elements.append(said)
             self._check_limits()
             elements += self._tools.run()
+
+    def _settle(self) -> None:
+        """Ask the agent's servers for their tools, where it has any; the turn then keeps these."""
+        asked = self._start.definition
+        if not asked.sources:
+            return
+        try:
+            definition = asked.settled(self._turn.call)
+        except NoTools as error:
+            # It may quote what a server wrote.
+            raise Unsettled(self._parts.means.masker.text(str(error))) from None
+        self._start = replace(self._start, definition=definition)
+        self._tools = self._tools_of(self._start)
+        if not self._turn.goes_on:
+            snapshot = snapshot_of(self._parts.means, definition, self._turn.wanted)
+            self._ticket = self._parts.record.settle(self._turn.scope, snapshot)
 
     def _check_limits(self) -> None:
         reached = self._start.used.reached(self._start.bounds)

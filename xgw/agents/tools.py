@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from xgw import clock
 from xgw.agents.definition import Definition, Tool
-from xgw.agents.functions import BadArguments
+from xgw.agents.functions import BadArguments, ToolFailed
 from xgw.agents.pool import Pool
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
@@ -39,6 +39,7 @@ class _Job:
     position: int
     tool: Tool
     arguments: dict[str, Any]
+    stop: Call = field(default_factory=Call)
 
 
 class Round:
@@ -66,7 +67,7 @@ class Round:
         What still runs then, or runs too long, is abandoned: what it returns is dropped.
         """
         began = clock.monotonic()
-        due: dict[int, tuple[float, Tool]] = {}
+        due: dict[int, tuple[float, _Job]] = {}
         call.attach(lambda: self._ended.put(None))
         works = []
         try:
@@ -75,7 +76,7 @@ class Round:
                 if isinstance(found, Outcome):
                     yield found
                     continue
-                due[position] = (began + found.tool.timeout_seconds, found.tool)
+                due[position] = (began + found.tool.timeout_seconds, found)
                 work = self._work(found)
                 works.append(work)
                 self._pool.run(work)
@@ -85,9 +86,11 @@ class Round:
             call.detach()
             for work in works:
                 self._pool.withdraw(work)
+            for _, job in due.values():
+                job.stop.cancel()
 
     def _next(
-        self, call: Call, due: dict[int, tuple[float, Tool]], began: float
+        self, call: Call, due: dict[int, tuple[float, _Job]], began: float
     ) -> Iterator[Outcome]:
         """What has ended, or has run for too long."""
         first = min(deadline for deadline, _ in due.values())
@@ -103,8 +106,9 @@ class Round:
             return
         now = clock.monotonic()
         for position in [p for p, (deadline, _) in due.items() if deadline <= now]:
-            _, tool = due.pop(position)
-            error = f"it took longer than {tool.timeout_seconds:g} s"
+            _, job = due.pop(position)
+            job.stop.cancel()
+            error = f"it took longer than {job.tool.timeout_seconds:g} s"
             yield _failed(position, error, began)
 
     def _prepare(self, position: int, asked: ToolCall) -> Outcome | _Job:
@@ -128,7 +132,7 @@ class Round:
         def work() -> None:
             began = clock.monotonic()
             try:
-                text = job.tool.function.call(job.arguments)
+                text = job.tool.function.call(job.arguments, job.stop)
             except BaseException as error:  # noqa: BLE001 - the edge to other people's code
                 self._ended.put(_failed(job.position, _told(error), began))
                 return
@@ -152,6 +156,8 @@ def _failed(position: int, error: str, began: float | None = None) -> Outcome:
 
 def _told(error: BaseException) -> str:
     """An exception in one line, without where it happened."""
+    if isinstance(error, ToolFailed):
+        return str(error)
     text = str(error).strip()
     name = type(error).__name__
     return f"{name}: {text}" if text else name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xgw.config.agents import Agent, AgentLimits, Approval, Mode, Tool
+from xgw.config.agents import Agent, AgentLimits, Approval, Mcp, Mode, Tool
 from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
 from xgw.config.loading import Loaded, load
 from xgw.config.rules import check_parameters
@@ -32,6 +32,7 @@ __all__ = [
     "Config",
     "Gateway",
     "Loaded",
+    "Mcp",
     "Mode",
     "Price",
     "Provider",

@@ -9,6 +9,10 @@ from typing import Any, get_args
 from xgw.config import rules
 from xgw.config.agents import Builtin
 from xgw.config.mistakes import Mistake
+from xgw.config.positions import KeyPath
+
+KINDS = ("python", "builtin", "mcp")
+"""What a tool is, by the key that says it."""
 
 BUILTINS: tuple[str, ...] = get_args(Builtin)
 
@@ -69,13 +73,26 @@ def _misfits(name: str, tool: Tree) -> Iterator[Mistake]:
     except ValueError:
         yield Mistake(at, "must have a name of 1 to 64 letters, digits, _ and -")
         return
-    given = [key for key in ("python", "builtin") if tool.get(key)]
+    given = [key for key in KINDS if tool.get(key)]
     if not given:
-        yield Mistake((*at, "python"), "is missing (or builtin)")
-    if len(given) > 1:
-        yield Mistake((*at, "builtin"), "cannot stand beside python: give one of them")
+        yield Mistake((*at, KINDS[0]), f"is missing (or {', '.join(KINDS[1:])})")
+    for key in given[1:]:
+        yield Mistake((*at, key), f"cannot stand beside {given[0]}: give one of them")
+    if isinstance(mcp := tool.get("mcp"), dict):
+        yield from _mcp_misfits((*at, "mcp"), mcp)
     if tool.get("allow_private") and tool.get("builtin") != "http_get":
         yield Mistake((*at, "allow_private"), "has a meaning for builtin http_get alone")
+
+
+def _mcp_misfits(at: KeyPath, mcp: Tree) -> Iterator[Mistake]:
+    if not mcp.get("command") and not mcp.get("url"):
+        yield Mistake((*at, "command"), "is missing (or url)")
+    if mcp.get("command") and mcp.get("url"):
+        yield Mistake((*at, "url"), "cannot stand beside command: give one of them")
+    home = "url" if mcp.get("url") else "command"
+    for key in ("cwd", "env") if home == "url" else ("headers",):
+        if mcp.get(key):
+            yield Mistake((*at, key), f"has no meaning beside {home}")
 
 
 def _tables(tree: Tree, key: str) -> dict[str, Tree]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from xgw.config import rules
+from xgw.config.credentials import is_credential_name
 from xgw.config.table import Bytes, Count, Seconds, Table
 
 Mode = Literal["chat", "task"]
@@ -66,14 +67,40 @@ class Agent(Table):
         return own.max_iterations or self.limits.max_iterations
 
 
+class Mcp(Table):
+    """`mcp` of a tool: an MCP server's command with its arguments, or the URL of one.
+
+    `cwd` is the folder that the command runs in. It sees `env`, and of xgw's own environment only
+    what every program needs.
+    """
+
+    command: Annotated[tuple[str, ...], AfterValidator(rules.check_command)] = ()
+    cwd: str = ""
+    env: Annotated[dict[str, str], AfterValidator(rules.check_environment)] = Field(
+        default_factory=dict, repr=False
+    )
+    url: Annotated[str | None, AfterValidator(rules.check_mcp_url)] = None
+    headers: Annotated[dict[str, str], AfterValidator(rules.check_headers)] = Field(
+        default_factory=dict, repr=False
+    )
+
+    def secrets(self) -> set[str]:
+        """The values that its environment and its headers hold under a credential's name."""
+        pairs = [*self.env.items(), *self.headers.items()]
+        named = {value for name, value in pairs if is_credential_name(name)}
+        return named | {value.split(" ", 1)[-1].strip() for value in named}
+
+
 class Tool(Table):
-    """`[tools.NAME]`: a Python function ("file.py:function") or one that is built in.
+    """`[tools.NAME]`: a Python function ("file.py:function"), one that is built in, or the tools
+    of an MCP server.
 
     `allow_private` is for `http_get` alone: whether it may reach private and loopback addresses.
     """
 
     python: Annotated[str | None, AfterValidator(rules.check_python_tool)] = None
     builtin: Builtin | None = None
+    mcp: Mcp | None = None
     approval: Approval = "never"
     timeout_seconds: Seconds = 30
     retry_safe: bool = False

@@ -230,6 +230,11 @@ def _at_home(table: Named, home: Path) -> Named:
         for key in ("instructions_file", "python")
         if (named := getattr(table, key, None))
     }
+    mcp = table.mcp if isinstance(table, Tool) else None
+    if mcp is not None:
+        # Its command runs there too: what it names is relative to the file as well.
+        here = mcp.model_copy(update={"cwd": str(home.absolute() / mcp.cwd)})
+        return table.model_copy(update={"mcp": here})
     return table.model_copy(update=files)
 
 

@@ -202,6 +202,36 @@ def check_python_tool(spec: str | None) -> str | None:
     return spec
 
 
+def check_command(command: tuple[str, ...]) -> tuple[str, ...]:
+    """A program and its arguments, as the system takes them."""
+    if command and not command[0]:
+        raise ValueError("must begin with a program")
+    if any("\0" in part for part in command):
+        raise ValueError("must not hold NUL characters")
+    return command
+
+
+def check_environment(variables: dict[str, str]) -> dict[str, str]:
+    """Variables for a program; the sentence never quotes a value."""
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"has a variable that no program can be given: {quoted(name)}")
+    return variables
+
+
+def check_mcp_url(url: str | None) -> str | None:
+    """An MCP server's address, http or https."""
+    if url is None:
+        return None
+    if "@" in url:
+        raise ValueError("must not hold a user or a password: use headers")
+    refusal = f"must be an address such as http://127.0.0.1:9000/mcp, not {quoted(url)}"
+    split = _split(url, refusal)
+    if split.scheme not in ("http", "https") or not _is_host(split.hostname or ""):
+        raise ValueError(refusal)
+    return url
+
+
 def check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """What a model is asked with besides the conversation: JSON, and nothing of xgw's own."""
     for name in parameters:

@@ -76,6 +76,14 @@ class AgentRecord:
 
         return self._recorder.submit_part(work, [snapshot], scope.turn_id)
 
+    def settle(self, scope: Scope, snapshot: Stored) -> Ticket:
+        """The turn's agent with all its tools, now that they are known; nothing was asked yet."""
+
+        def work(tx: Transaction) -> None:
+            tx.change("turns", scope.turn_id, {"config_snapshot": snapshot.hash})
+
+        return self._recorder.submit_part(work, [snapshot], scope.turn_id)
+
     def call(
         self,
         scope: Scope,

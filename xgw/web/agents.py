@@ -20,7 +20,7 @@ LIMIT = "limit_"
 def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
     """An agent's whole configuration; `provider` is the first that its model is asked at."""
     table = definition.table
-    names = [tool.name for tool in definition.tools]
+    names = [tool.name for tool in definition.known().tools]
     limits = table.limits.model_dump()
     modes = {
         mode: {"tools": names, "limits": {**limits, "max_iterations": table.max_iterations(mode)}}
@@ -36,6 +36,7 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "parameters": table.parameters,
         "modes": modes,
         "tools": tools(definition),
+        "problems": [masker.text(problem) for problem in definition.problems()],
         "context": {"window": table.context.window},
     }
 
@@ -51,7 +52,7 @@ def first_provider(router: Router, definition: Definition) -> str | None:
 
 def tools(definition: Definition) -> list[Json]:
     """The tools that an agent offers to its model."""
-    return [_tool(tool) for tool in definition.tools]
+    return [_tool(tool) for tool in definition.known().tools]
 
 
 def _tool(tool: Tool) -> Json:

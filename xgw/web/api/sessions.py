@@ -44,6 +44,7 @@ def open_session() -> Response:
         definition = edge.services().scheduler.agents.get(name)
         if definition is None:
             raise unprocessable(f"there is no agent {name!r}", param="agent")
+        definition.look()
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
     return edge.answer(whole(session), 201 if is_new else 200)
 
