@@ -583,7 +583,10 @@ class TestMistakes:
                 '[agents."a b"]\nmodel = "m"',
                 '1: [agents."a b"] must have a name of 1 to 64 letters, digits and . _ -',
             ),
-            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin, mcp)"),
+            (
+                "[tools.t]\ntimeout_seconds = 5",
+                "1: [tools.t] python is missing (or builtin, mcp, retrieval)",
+            ),
             (
                 '[tools.t]\nbuiltin = "shell"',
                 '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
@@ -629,6 +632,14 @@ class TestMistakes:
             (
                 '[tools.t]\nmcp = { command = ["x"], envs = "y" }',
                 "2: [tools.t.mcp] envs is not a known key (did you mean env?)",
+            ),
+            (
+                "[tools.t]\nretrieval = { path = '.', top_k = 0 }",
+                "2: [tools.t.retrieval] top_k must be at least 1, not 0",
+            ),
+            (
+                "[tools.t]\nretrieval = { top_k = 1 }",
+                "2: [tools.t.retrieval] path is missing",
             ),
             (
                 '[tools.t]\nbuiltin = "calculator"\nallow_private = true',

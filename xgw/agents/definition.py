@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from xgw.agents import builtin
 from xgw.agents.fetching import Fetching
@@ -14,6 +14,7 @@ from xgw.agents.functions import BadTool, Callee, load_function, read_function
 from xgw.agents.mcp.offering import Offered, offered_by
 from xgw.agents.mcp.server import Server, Unavailable
 from xgw.agents.mcp.servers import Servers
+from xgw.agents.retrieval import Searching
 from xgw.config import Agent, Approval, Config, Mode
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
@@ -31,7 +32,9 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 
 
 _PURE = frozenset(_PLAIN)
-"""They change nothing anywhere: running one again does no harm."""
+"""They change nothing anywhere: running one again does no harm. Nor does a search."""
+
+StepType = Literal["tool_call", "retrieval"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Tool:
     max_output_bytes: int
     retry_safe: bool
     approval: Approval = "never"
+    step_type: StepType = "tool_call"
+    """What a call of it is in the record."""
 
     def offer(self) -> dict[str, Any]:
         """As the chat API offers it."""
@@ -202,8 +207,9 @@ def _tool(name: str, function: Callee, table: ToolTable) -> Tool:
         function,
         table.timeout_seconds,
         table.max_output_bytes,
-        table.retry_safe or table.builtin in _PURE,
+        table.retry_safe or table.builtin in _PURE or table.retrieval is not None,
         table.approval,
+        "tool_call" if table.retrieval is None else "retrieval",
     )
 
 
@@ -218,6 +224,9 @@ def _unavailable(server: Server, problem: str) -> str:
 def _function_of(table: ToolTable) -> Callable[..., Any]:
     if table.python is not None:
         return load_function(table.python)
+    if table.retrieval is not None:
+        wanted = table.retrieval
+        return Searching(wanted.path, wanted.top_k, table.max_output_bytes).function()
     if table.builtin == "http_get":
         fetching = Fetching(table.allow_private, table.timeout_seconds, table.max_output_bytes)
         return fetching.function()

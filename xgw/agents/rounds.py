@@ -173,6 +173,7 @@ class ToolSteps:
 
     def _begun(self, asked: _Asked, number: int) -> ToolStart:
         one = asked.pending[number]
+        tool = self._definition.find_tool(one.call.name)
         return ToolStart(
             asked.step_ids[number],
             one.id,
@@ -180,6 +181,7 @@ class ToolSteps:
             self._means.masker.text(as_decided(one).arguments),
             "server",
             notes_of(one.decision, asked.reused.get(number)),
+            "tool_call" if tool is None else tool.step_type,
         )
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ from xgw.config.agents import Builtin
 from xgw.config.mistakes import Mistake
 from xgw.config.positions import KeyPath
 
-KINDS = ("python", "builtin", "mcp")
+KINDS = ("python", "builtin", "mcp", "retrieval")
 """What a tool is, by the key that says it."""
 
 BUILTINS: tuple[str, ...] = get_args(Builtin)
@@ -43,12 +43,21 @@ def find_missing_files(tree: Tree, folder: Path) -> Iterator[Mistake]:
             text = f"must name a file: there is no {folder / file}"
             yield Mistake(("agents", name, "instructions_file"), text)
     for name, tool in _tables(tree, "tools").items():
+        yield from _missing_folder(name, tool, folder)
         spec = tool.get("python")
         if not isinstance(spec, str):
             continue
         path = folder / spec.rpartition(":")[0]
         if path.suffix == ".py" and not path.is_file():
             yield Mistake(("tools", name, "python"), f"must name a file: there is no {path}")
+
+
+def _missing_folder(name: str, tool: Tree, folder: Path) -> Iterator[Mistake]:
+    retrieval = tool.get("retrieval")
+    named = retrieval.get("path") if isinstance(retrieval, dict) else None
+    if isinstance(named, str) and named and not (folder / named).is_dir():
+        at = ("tools", name, "retrieval", "path")
+        yield Mistake(at, f"must name a folder: there is no {folder / named}")
 
 
 def _tools_of(name: str, named: Any, tools: Tree) -> Iterator[Mistake]:

@@ -91,9 +91,16 @@ class Mcp(Table):
         return named | {value.split(" ", 1)[-1].strip() for value in named}
 
 
+class Retrieval(Table):
+    """`retrieval` of a tool: the folder that it searches, and how many passages it returns."""
+
+    path: Annotated[str, Field(min_length=1)]
+    top_k: Annotated[int, Field(ge=1, le=50)] = 5
+
+
 class Tool(Table):
-    """`[tools.NAME]`: a Python function ("file.py:function"), one that is built in, or the tools
-    of an MCP server.
+    """`[tools.NAME]`: a Python function ("file.py:function"), one that is built in, the tools of
+    an MCP server, or a search over a folder.
 
     `allow_private` is for `http_get` alone: whether it may reach private and loopback addresses.
     """
@@ -101,6 +108,7 @@ class Tool(Table):
     python: Annotated[str | None, AfterValidator(rules.check_python_tool)] = None
     builtin: Builtin | None = None
     mcp: Mcp | None = None
+    retrieval: Retrieval | None = None
     approval: Approval = "never"
     timeout_seconds: Seconds = 30
     retry_safe: bool = False

@@ -34,6 +34,7 @@ _TABLES: dict[KeyPath, type[BaseModel]] = {
     ("agents", "*", "context"): agents.AgentContext,
     ("tools", "*"): agents.Tool,
     ("tools", "*", "mcp"): agents.Mcp,
+    ("tools", "*", "retrieval"): agents.Retrieval,
 }
 _ARRAYS = {"providers": "name", "routes": "model", "keys": "project"}
 """The arrays of tables, and what people know their entries by."""

@@ -189,6 +189,7 @@ class ToolStart:
     side: str = "client"
     notes: dict[str, Any] | None = None
     """What else its step's metadata tells: who decided about it, whose result it takes."""
+    step_type: str = "tool_call"
 
 
 @dataclass(frozen=True, slots=True)

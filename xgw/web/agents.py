@@ -85,7 +85,7 @@ def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
             "sessionTotal": session["total_tokens"] if session else None,
         },
         "costUsd": turn["cost_usd"],
-        "toolCalls": [_call(s) for s in run["steps"] if s["step_type"] == "tool_call"],
+        "toolCalls": [_call(s) for s in run["steps"] if s["tool_call_id"]],
         "attempts": turn["attempts"],
         "finishReason": turn["finish_reason"],
         "limitReached": _limit(turn),
