@@ -213,6 +213,9 @@ def ask_agent(described: Described) -> None:
     again = described.ask("post", f"/turns/{answer.json['turnId']}/runs", {"reuse": "results"})
     assert (again.status, again.json["kind"]) == (201, "rerun")
     assert described.ask("get", f"/sessions/{later.json['sessionId']}").json["tools"]
+    fork = f"/sessions/{answer.json['sessionId']}/fork"
+    assert described.ask("post", fork, {"turn_id": answer.json["turnId"]}).status == 201
+    assert described.ask("post", fork, {}).status == 422
     for read, status in (("/agents", 200), ("/agents/demo", 200), ("/agents/no", 404)):
         assert described.ask("get", read).status == status
     assert described.ask("post", "/agents/demo/chat", {}).status == 422

@@ -85,6 +85,19 @@ class Control:
         """Change these columns of a session."""
         self._wait(self._edits.change_session(session["project_id"], session["id"], changes))
 
+    def fork_session(self, session: Row, turn_id: str) -> str:
+        """The id of a new session that shares the history of this one up to a turn.
+
+        ApiError 409 `not_an_agents` for a session whose history is its client's, 409 `turn_open`,
+        422.
+        """
+        if session["agent_name"] is None:
+            message = "the history of the session is its client's: only an agent's can be forked"
+            raise conflict(message, code="not_an_agents")
+        new_id = ids.mint("sess")
+        self._wait(self._edits.fork_session(session["id"], turn_id, new_id))
+        return new_id
+
     def delete_session(self, session: Row) -> None:
         """Delete a session and everything under it; what is under way in it is cancelled first.
 

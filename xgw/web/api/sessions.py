@@ -59,6 +59,16 @@ def change_session(ref: str) -> Response:
     return edge.answer(whole(find(row["id"])))
 
 
+@routes.post("/sessions/<ref>/fork")
+def fork_session(ref: str) -> Response:
+    """POST /sessions/{id or key}/fork: 201, a session with the history up to a turn"""
+    edge.only()
+    row = find(ref)
+    turn_id = fields.required(fields.read(fields.NAMING_TURN, needed=True), "turn_id")
+    new_id = edge.services().control.fork_session(row, turn_id)
+    return edge.answer(whole(find(new_id)), 201)
+
+
 @routes.delete("/sessions/<ref>")
 def delete_session(ref: str) -> Response:
     """DELETE /sessions/{id or key}: what is under way in it is cancelled first"""
