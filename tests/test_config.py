@@ -553,8 +553,12 @@ class TestMistakes:
             ("[agents.a]\ntools = []", "1: [agents.a] model is missing"),
             (
                 '[agents.a]\nmodel = "m"\nhandoffs = ["b"]',
-                "3: [agents.a] handoffs is not a known table (known: description, model, "
-                "instructions, instructions_file, parameters, tools, modes, limits, context)",
+                "3: [agents.a] handoffs must name other agents that there are (there are none), "
+                'not "b"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\nhandoff = "b"',
+                "3: [agents.a] handoff is not a known key (did you mean handoffs?)",
             ),
             (
                 '[agents.a]\nmodel = "m"\ntools = ["calculator", "calcular"]',

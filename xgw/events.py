@@ -37,7 +37,7 @@ TYPES: dict[str, str] = {
     "step.started": (
         "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
         "`input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
-        "`tool_call_id`, `arguments`"
+        "`tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`"
     ),
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
     "step.progress": (

@@ -11,11 +11,12 @@ from typing import Any, Literal
 from xgw.agents import builtin
 from xgw.agents.fetching import Fetching
 from xgw.agents.functions import BadTool, Callee, load_function, read_function
+from xgw.agents.handoff import MAX_ANSWER_BYTES, NO_END_SECONDS, offer_of
 from xgw.agents.mcp.offering import Offered, offered_by
 from xgw.agents.mcp.server import Server, Unavailable
 from xgw.agents.mcp.servers import Servers
 from xgw.agents.retrieval import Searching
-from xgw.config import Agent, Approval, Config, Mode
+from xgw.config import Agent, Approval, Config, Mode, handoff_name
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
 from xgw.providers.transport import Call
@@ -34,7 +35,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 _PURE = frozenset(_PLAIN)
 """They change nothing anywhere: running one again does no harm. Nor does a search."""
 
-StepType = Literal["tool_call", "retrieval"]
+StepType = Literal["tool_call", "retrieval", "handoff"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Tool:
     approval: Approval = "never"
     step_type: StepType = "tool_call"
     """What a call of it is in the record."""
+    partner: str | None = None
+    """The agent that a call hands its task over to."""
 
     def offer(self) -> dict[str, Any]:
         """As the chat API offers it."""
@@ -86,6 +89,8 @@ class Definition:
     instructions: str
     tools: tuple[Tool, ...]
     sources: tuple[Source, ...] = ()
+    others: Mapping[str, Definition] = field(default_factory=dict, repr=False, compare=False)
+    """The agents that are defined along with it: whom a task is handed over to is found there."""
 
     def settled(self, stop: Call) -> Definition:
         """The agent with all its tools, those of its servers too. Raises NoTools, Cancelled."""
@@ -149,7 +154,9 @@ def read_agents(
     for name, table in config.agents.items():
         found = tuple(tools[tool] for tool in table.tools if tool in tools)
         asked = tuple(served[tool] for tool in table.tools if tool in served)
-        agents[name] = Definition(name, table, _instructions(name, table, mistakes), found, asked)
+        found += tuple(_handoff(partner, config.agents[partner]) for partner in table.handoffs)
+        text = _instructions(name, table, mistakes)
+        agents[name] = Definition(name, table, text, found, asked, agents)
     if mistakes.lines:
         raise UsageError(*mistakes.lines)
     return agents
@@ -210,6 +217,20 @@ def _tool(name: str, function: Callee, table: ToolTable) -> Tool:
         table.retry_safe or table.builtin in _PURE or table.retrieval is not None,
         table.approval,
         "tool_call" if table.retrieval is None else "retrieval",
+    )
+
+
+def _handoff(partner: str, table: Agent) -> Tool:
+    """How long it takes and what it costs is for the limits of the turn and of the partner."""
+    function = read_function(offer_of(partner, table.description))
+    return Tool(
+        handoff_name(partner),
+        function,
+        NO_END_SECONDS,
+        MAX_ANSWER_BYTES,
+        retry_safe=False,
+        step_type="handoff",
+        partner=partner,
     )
 
 

@@ -19,16 +19,19 @@ from xgw import __version__, clock
 from xgw.agents import context
 from xgw.agents.definition import NoTools
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
+from xgw.agents.functions import ToolFailed
+from xgw.agents.handoff import MAX_DEPTH, Inside
 from xgw.agents.heard import received_of, with_ids
+from xgw.agents.limits import Used, bounds_of
 from xgw.agents.parts import Parts, Start
 from xgw.agents.rounds import ToolSteps
 from xgw.agents.snapshots import snapshot_of
 from xgw.agents.spent import Spent
-from xgw.agents.turns import Turn
+from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError
 from xgw.exchange.exchange import Exchange, GaveUp, Opened
 from xgw.exchange.order import Order
-from xgw.providers.transport import Cancelled
+from xgw.providers.transport import Call, Cancelled
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, LimitFacts, MessageFacts, Retry, TurnEnd
 from xgw.recording.recorder import Ending
@@ -60,6 +63,8 @@ class Loop:
         self._exchange: Exchange | None = None
         self._in_call = False
         self._tools = self._tools_of(start)
+        self.finish: Finish | None = None
+        """How it ended, once it has."""
         self._text = start.text
         self._final_model: str | None = None
         self._ticket: Ticket | None = None
@@ -105,7 +110,14 @@ class Loop:
             start.definition,
             self._spent,
             start.earlier,
+            self._hand_over,
+            start.inside,
         )
+
+    @property
+    def text(self) -> str | None:
+        """What the model said last."""
+        return self._text
 
     def _go(self) -> None:
         self._settle()
@@ -117,6 +129,7 @@ class Loop:
             elements.append(said)
             self._check_limits()
             elements += self._tools.run()
+            self._check_limits()  # another agent may have used what was left
 
     def _settle(self) -> None:
         """Ask the agent's servers for their tools, where it has any; the turn then keeps these."""
@@ -130,7 +143,7 @@ class Loop:
             raise Unsettled(self._parts.means.masker.text(str(error))) from None
         self._start = replace(self._start, definition=definition)
         self._tools = self._tools_of(self._start)
-        if not self._turn.goes_on:
+        if not self._turn.goes_on and self._start.inside is None:
             snapshot = snapshot_of(self._parts.means, definition, self._turn.wanted)
             self._ticket = self._parts.record.settle(self._turn.scope, snapshot)
 
@@ -145,7 +158,7 @@ class Loop:
         """What the model says if it asks for tools; None once the turn has ended, or waits."""
         self._exchange = exchange = self._new_exchange(elements)
         scope, start = self._turn.scope, self._parts.record.call
-        self._start.used.iterations += 1
+        self._start.used.begin()
         self._in_call = True
         answered = context.last_results(elements)
         self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
@@ -164,6 +177,7 @@ class Loop:
 
     def _new_exchange(self, elements: list[context.Element]) -> Exchange:
         means, tools = self._parts.means, [t.offer() for t in self._start.definition.tools]
+        inside = self._start.inside
         parameters = {**self._start.definition.table.parameters, **self._turn.wanted.parameters}
         body = {"model": self._model, "messages": elements, **parameters, "stream": True}
         if tools:
@@ -178,6 +192,8 @@ class Loop:
             headers=(("user-agent", f"xgw/{__version__}"),),
             query="",
             client=self._turn.wanted.client,
+            parent_step_id=inside.step_id if inside else None,
+            agent_name=inside.agent_name if inside else None,
         )
         exchange = Exchange(means, order, self._parts.refusals)
         size = means.counter.estimate_request(elements, tools or None, self._model)
@@ -229,7 +245,7 @@ class Loop:
             messages=said,
             waits=self._waits,
             turn=self._end_of(Finish("finished"), end.ended_at) if self._waits else None,
-            checkpoint=self._tools.checkpoint(),
+            checkpoint=self._tools.checkpoint() if self._start.inside is None else None,
         )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
@@ -248,7 +264,39 @@ class Loop:
             token_source=end.usage.source,
             partial=partial,
         )
-        return (said,) if said is not None else ()
+        if said is None:
+            return ()
+        inside = self._start.inside
+        if inside is not None:
+            said = replace(said, metadata={**(said.metadata or {}), "handoff": inside.step_id})
+        return (said,)
+
+    # -- other agents --------------------------------------------------------------------------
+
+    def _hand_over(self, step_id: str, partner: str, message: str, stop: Call) -> str:
+        """What another agent answers to a message. Raises ToolFailed with why it does not."""
+        definition, turn, start = self._start.definition, self._turn, self._start
+        depth = 1 if start.inside is None else start.inside.depth + 1
+        if depth > MAX_DEPTH:
+            raise ToolFailed(f"{MAX_DEPTH} tasks are handed over inside of one another already")
+        other = definition.others[partner]
+        wanted = Wanted(message, turn.wanted.mode, client=turn.wanted.client)
+        task = Turn(turn.scope, partner, wanted, call=stop)
+        begun = Start(
+            definition=other,
+            history=context.build_history(other, ()),
+            said=[context.user(message)],
+            sent_before=None,
+            used=Used(outer=(start.used, start.bounds)),
+            bounds=bounds_of(other, wanted.mode, {}),
+            inside=Inside(step_id, partner, depth),
+        )
+        loop = Loop(self._parts, task, begun, self._is_closing)
+        loop.run()
+        if loop.finish is None or loop.finish.ended_by != "finished":
+            reason = loop.finish and loop.finish.message
+            raise ToolFailed(f"the agent {partner} came to no answer: {reason or 'it was stopped'}")
+        return loop.text or ""
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -311,9 +359,10 @@ class Loop:
             dropped_tools=dropped,
             results=results,
             limit=finish.limit,
-            turn=self._end_of(finish, at, finish_reason),
+            turn=self._end_of(finish, at, finish_reason) if self._start.inside is None else None,
         )
         self._in_call = False
+        self.finish = finish
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
 
     def _end_of(

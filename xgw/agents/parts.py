@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from xgw.agents import context
 from xgw.agents.definition import Definition
+from xgw.agents.handoff import Inside
 from xgw.agents.limits import Bounds, Used
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Results
@@ -46,3 +47,5 @@ class Start:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     text: str | None = None
     earlier: Results = field(default_factory=Results)
+    inside: Inside | None = None
+    """Where a task that was handed over is worked on; None for the turn itself."""

@@ -35,6 +35,7 @@ def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
             }
             for tool in definition.known().tools
         ],
+        "handoffs": list(table.handoffs),
         "limits": {
             **table.limits.model_dump(),
             "max_iterations": table.max_iterations(wanted.mode),

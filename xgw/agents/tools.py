@@ -7,7 +7,8 @@ cannot be understood are never replaced by others.
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,9 @@ from xgw.agents.functions import BadArguments, ToolFailed
 from xgw.agents.pool import Pool
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
+
+PARTNER_SECONDS = 5.0
+"""How long an agent that is stopped may take to end its steps, before the turn itself ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +44,30 @@ class _Job:
     tool: Tool
     arguments: dict[str, Any]
     stop: Call = field(default_factory=Call)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+HandOver = Callable[[int, str, str, Call], str]
+"""Has another agent work on a task: for the call at this position, the agent, the message, and what
+is cancelled when nobody waits for its answer any more."""
+
+
+def _refuse(position: int, partner: str, message: str, stop: Call) -> str:
+    raise ToolFailed(f"nothing can be handed over to {partner} here")
 
 
 class Round:
     """Calls of one answer, by their position in it, run together."""
 
-    def __init__(self, definition: Definition, pool: Pool, calls: Mapping[int, ToolCall]) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        pool: Pool,
+        calls: Mapping[int, ToolCall],
+        hand_over: HandOver = _refuse,
+    ) -> None:
         self._definition = definition
+        self._hand_over = hand_over
         self._pool = pool
         self._calls = calls
         self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
@@ -78,6 +99,10 @@ class Round:
                     continue
                 due[position] = (began + found.tool.timeout_seconds, found)
                 work = self._work(found)
+                if found.tool.partner is not None:
+                    # Its own tools want threads of the pool.
+                    threading.Thread(target=work, name="xgw-handoff", daemon=True).start()
+                    continue
                 works.append(work)
                 self._pool.run(work)
             while due:
@@ -88,6 +113,9 @@ class Round:
                 self._pool.withdraw(work)
             for _, job in due.values():
                 job.stop.cancel()
+            for _, job in due.values():
+                if job.tool.partner is not None:
+                    job.ended.wait(PARTNER_SECONDS)
 
     def _next(
         self, call: Call, due: dict[int, tuple[float, _Job]], began: float
@@ -132,13 +160,21 @@ class Round:
         def work() -> None:
             began = clock.monotonic()
             try:
-                text = job.tool.function.call(job.arguments, job.stop)
+                text = self._call(job)
             except BaseException as error:  # noqa: BLE001 - the edge to other people's code
                 self._ended.put(_failed(job.position, _told(error), began))
                 return
+            finally:
+                job.ended.set()
             self._ended.put(_returned(job, text, began))
 
         return work
+
+    def _call(self, job: _Job) -> str:
+        if job.tool.partner is not None:
+            message = job.arguments["message"]
+            return self._hand_over(job.position, job.tool.partner, message, job.stop)
+        return job.tool.function.call(job.arguments, job.stop)
 
 
 def _returned(job: _Job, text: str, began: float) -> Outcome:

@@ -31,6 +31,7 @@ def find_agent_conflicts(tree: Tree) -> Iterator[Mistake]:
             text = "cannot stand beside instructions: give one of them"
             yield Mistake(("agents", name, "instructions_file"), text)
         yield from _tools_of(name, agent.get("tools"), tools)
+        yield from _handoffs_of(name, agent, _tables(tree, "agents"))
     for name, tool in tools.items():
         yield from _misfits(name, tool)
 
@@ -73,6 +74,31 @@ def _tools_of(name: str, named: Any, tools: Tree) -> Iterator[Mistake]:
             text = f"must name tools that there are ({known}), not {rules.quoted(tool)}"
             yield Mistake(path, text)
         seen.add(tool)
+
+
+def _handoffs_of(name: str, agent: Tree, agents: Tree) -> Iterator[Mistake]:
+    named, tools = agent.get("handoffs"), agent.get("tools")
+    taken = (
+        set(tools) if isinstance(tools, list) and all(isinstance(t, str) for t in tools) else set()
+    )
+    for index, partner in enumerate(named if isinstance(named, list) else []):
+        if not isinstance(partner, str):
+            continue
+        path = ("agents", name, "handoffs", index)
+        others = [other for other in agents if other != name]
+        if partner not in others:
+            there_are = ", ".join(others) or "there are none"
+            text = (
+                f"must name other agents that there are ({there_are}), not {rules.quoted(partner)}"
+            )
+            yield Mistake(path, text)
+            continue
+        tool = rules.handoff_name(partner)
+        if tool in taken:
+            yield Mistake(
+                path, f"makes a tool {tool} of {rules.quoted(partner)}, which is there already"
+            )
+        taken.add(tool)
 
 
 def _misfits(name: str, tool: Tree) -> Iterator[Mistake]:

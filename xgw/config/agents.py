@@ -47,7 +47,10 @@ class AgentContext(Table):
 
 
 class Agent(Table):
-    """`[agents.NAME]`: a model, its instructions, its tools and its limits."""
+    """`[agents.NAME]`: a model, its instructions, its tools and its limits.
+
+    `handoffs` are the agents that it may hand a task over to.
+    """
 
     description: str = ""
     model: Annotated[str, Field(min_length=1)]
@@ -57,6 +60,7 @@ class Agent(Table):
         default_factory=dict
     )
     tools: tuple[Annotated[str, AfterValidator(rules.check_tool_name)], ...] = ()
+    handoffs: tuple[str, ...] = ()
     modes: AgentModes = AgentModes()
     limits: AgentLimits = AgentLimits()
     context: AgentContext = AgentContext()

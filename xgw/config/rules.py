@@ -192,6 +192,11 @@ def check_tool_name(name: str) -> str:
     return name
 
 
+def handoff_name(agent: str) -> str:
+    """What a model calls the tool by that hands a task over to this agent."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"handoff_to_{agent}")[:64]
+
+
 def check_python_tool(spec: str | None) -> str | None:
     """Where a tool's function is: "path.py:function"."""
     if spec is None:

@@ -36,6 +36,10 @@ class Order:
     headers: Headers
     query: str
     client: dict[str, Any]
+    parent_step_id: str | None = None
+    """The step that it is a part of: a task that was handed over."""
+    agent_name: str | None = None
+    """Who asks in such a step."""
 
 
 def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:

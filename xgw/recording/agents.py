@@ -117,15 +117,19 @@ class AgentRecord:
         scope: Scope,
         end: ToolEnd,
         said: Sequence[Said],
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | None,
         bodies: Iterable[Stored],
     ) -> Ticket:
-        """A tool ended; `said` are the results that can be told by now, in order of the calls."""
+        """A tool ended; `said` are the results that can be told by now, in order of the calls.
+
+        There is no checkpoint where another agent runs it: its task is one call of the run.
+        """
 
         def work(tx: Transaction) -> None:
             tools.end_tool(tx, scope, end)
             add_said(tx, scope, said, end.ended_at)
-            checkpoints.save(tx, scope, checkpoint, end.ended_at)
+            if checkpoint is not None:
+                checkpoints.save(tx, scope, checkpoint, end.ended_at)
 
         return self._recorder.submit_part(work, bodies, scope.turn_id)
 

@@ -53,7 +53,7 @@ OPEN_RUNS = (
 OPEN_STEPS = (
     "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
     "partial_output, tool_call_id, attempt_reason, context_tokens, "
-    "json_extract(metadata, '$.side') FROM steps "
+    "json_extract(metadata, '$.side'), parent_step_id FROM steps "
     "WHERE run_id = ? AND status = 'running'"
 )
 
@@ -154,7 +154,8 @@ def _end_steps(
     final: dict[str, Any] = {}
     for step in tx.execute(OPEN_STEPS, (scope.run_id,)).fetchall():
         if step[1] == "llm_call":
-            final = {"text": step[7], "provider": step[3], "model": step[4]}
+            if step[12] is None:  # an answer of the turn, not one for a tool of it
+                final = {"text": step[7], "provider": step[3], "model": step[4]}
             _end_call(tx, scope, step, cause, ended_at)
         else:
             tools.end_tool(tx, scope, _end_of_tool(step, cause, ended_at))
@@ -197,11 +198,23 @@ def _end_call(
     cause: Cause,
     ended_at: datetime.datetime,
 ) -> None:
-    step_id, _, attempt, provider, model, requested, started, partial, _, reason, context, _ = step
+    (step_id, _, attempt, provider, model, requested, started, partial, _, reason, context, *_) = (
+        step
+    )
     begun = clock.from_db(started)
     log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
     request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})
-    facts = AttemptFacts(step_id, attempt, reason, provider, model, requested, begun, request)
+    facts = AttemptFacts(
+        step_id,
+        attempt,
+        reason,
+        provider,
+        model,
+        requested,
+        begun,
+        request,
+        parent_step_id=step[12],
+    )
     latency = max(0, round((ended_at - begun).total_seconds() * 1000))
     end = AttemptEnd(
         cause.status,
@@ -215,7 +228,7 @@ def _end_call(
         answered=partial is not None,
     )
     attempts.end_attempt(tx, scope, facts, end)
-    if partial:
+    if partial and step[12] is None:
         said = MessageFacts(
             ids.mint("msg"), "message", "assistant", partial, metadata={"partial": True}
         )

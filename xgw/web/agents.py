@@ -36,6 +36,7 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "parameters": table.parameters,
         "modes": modes,
         "tools": tools(definition),
+        "handoffs": list(table.handoffs),
         "problems": [masker.text(problem) for problem in definition.problems()],
         "context": {"window": table.context.window},
     }
