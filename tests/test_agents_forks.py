@@ -154,6 +154,25 @@ def test_a_fork_can_be_forked(gate: AgentGate) -> None:
     assert copy["metadata"]["copied_from"] == turn["id"]
 
 
+def test_of_a_turn_that_was_run_again_the_shown_run_goes_along(gate: AgentGate) -> None:
+    gate.model.will(says("first try"), says("second try"), says("and on"))
+    answer = gate.say("try", "again and again")
+    again = gate.post(f"/turns/{answer['turnId']}/runs", {"message": "try harder"})
+    assert again.status == 201
+    eventually(lambda: gate.turn(answer)["final_output"] == "second try")
+    eventually(lambda: gate.turn(answer)["status"] == "success")
+    forked = fork(gate, answer)
+    said = [message["content"] for message in lists(gate, forked["id"], "messages")]
+    assert said == ["try harder", "second try"]
+    gate.say("go on", forked["id"])
+    assert gate.sent(-1) == [
+        SYSTEM,
+        user("try harder"),
+        {"role": "assistant", "content": "second try"},
+        user("go on"),
+    ]
+
+
 # -- what is not possible --------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from agent_gates import GATES, RUNS
-from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested
+from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested, tools
 from scripted_model import CUT, Model, Row, delta, result, says, stream, streams, user
 from servers import DEADLINE, eventually, installed
 from xgw.store.models import Event, Message
@@ -31,6 +31,8 @@ NAMED: Row = {
     },
     "round.trip": {"model": "m", "handoffs": ("a", "billing")},
     "tight": agent(handoffs=("billing",), limits={"max_turn_tokens": 20}),
+    "bold": {"model": "m", "handoffs": ("careful",)},
+    "careful": {"model": "m", "tools": ("boom",)},
     "quick": agent(handoffs=("slow",)),
     "slow": {"model": "m", "tools": ("stuck",), "limits": {"max_seconds": 0.2}},
 }
@@ -38,7 +40,8 @@ NAMED: Row = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentGate]:
-    with agents(tmp_path_factory.mktemp("handoffs"), agents=NAMED) as gate:
+    asking = tools(boom={"approval": "always"})
+    with agents(tmp_path_factory.mktemp("handoffs"), agents=NAMED, tools=asking) as gate:
         yield gate
 
 
@@ -265,6 +268,34 @@ def test_a_provider_that_fails_it_is_an_error_of_the_call(gate: AgentGate) -> No
     assert inner["error_type"] == "upstream_truncated"
     assert handoff["error_message"].startswith("the agent billing came to no answer: ")
     assert (first["status"], last["status"]) == ("success", "success")
+
+
+def test_nobody_is_asked_about_a_call_of_the_other_agent(gate: AgentGate) -> None:
+    gate.model.will(asks(("h", "handoff_to_careful", '{"message": "go"}')))
+    gate.model.will(asks(("c", "boom", "{}")), says("I may not"), says("it may not"))
+    answer = gate.say("go", name="bold")
+    assert answer["message"]["content"] == "it may not"
+    (tool,) = gate.steps(answer, "tool_call")
+    assert tool["error_message"] == (
+        "the call was denied: nobody can be asked about it during a handoff"
+    )
+
+
+def test_a_rerun_hands_the_task_over_anew_or_takes_the_recorded_answer(gate: AgentGate) -> None:
+    gate.model.will(asks(TO_BILLING), streams("9 euros"), streams("It costs 9."))
+    answer = gate.say("price?")
+    gate.model.will(asks(TO_BILLING), streams("Still 9."))
+    path = f"/turns/{answer['turnId']}/runs"
+    assert gate.post(path, {"reuse": "results"}).status == 201
+    eventually(lambda: gate.turn(answer)["final_output"] == "Still 9.")
+    assert gate.sent(-1)[-1] == result("h1", "9 euros")
+    gate.model.will(asks(TO_BILLING), streams("10 euros"), streams("Now 10."))
+    assert gate.post(path, {"reuse": "none"}).status == 201
+    eventually(lambda: gate.turn(answer)["final_output"] == "Now 10.")
+    assert gate.sent(-1)[-1] == result("h1", "10 euros")
+    inner = next(s for s in gate.steps(answer) if s["name"] == "books")
+    refused = gate.post(path, {"from_step_id": inner["id"]})
+    assert (refused.status, refused.error["param"]) == (422, "from_step_id")
 
 
 @pytest.mark.parametrize("waits_in", ["a tool", "a model call"])

@@ -54,11 +54,12 @@ class Served:
 def tables(notes: Path) -> dict[str, Row]:
     env = {"NOTES": str(notes), "SECRET_TOKEN": SECRET}
     own = {"mcp": {"command": OWN, "env": env}}
+    old = {"mcp": {"command": OLD, "env": env}}
     return {
         "clock": CLOCK,
         "own": own,
-        "slow": {**own, "timeout_seconds": 0.3, "max_output_bytes": 20},
-        "old": {"mcp": {"command": OLD}},
+        "slow": {**old, "timeout_seconds": 0.3, "max_output_bytes": 20},
+        "old": {**old, "approval": "always"},
         "missing": {"mcp": {"command": ["no-such-program-here"]}},
         "dying": {"mcp": {"command": [sys.executable, "-c", "raise SystemExit('no licence')"]}},
         "far": {"mcp": {"url": "http://127.0.0.1:9/mcp"}},
@@ -211,7 +212,7 @@ def test_a_call_that_takes_too_long_is_abandoned_and_cancelled(served: Served) -
 
 
 def test_a_result_that_is_too_large_is_refused(served: Served) -> None:
-    step = served.call("environment", '{"name": "PATH"}', name="slow")
+    step = served.call("much", name="slow")
     assert "more than the 20 that are allowed" in step["error_message"]
 
 
@@ -231,10 +232,10 @@ def test_names_that_clash_get_their_servers_before_them(served: Served) -> None:
     assert served.gate.sent(-1)[-1]["content"] == "4"
     names = list(served.offered(0))
     assert names[:3] == ["calculator", "add", "fail"]
-    assert {"slow_add", "slow_odd_name_tool"} < set(names)
+    assert {"odd_name_tool", "slow_add", "slow_grow", "slow_wait", "much"} < set(names)
 
 
-@pytest.mark.parametrize(("name", "grown"), [("old", "grown1"), ("own", "grown")])
+@pytest.mark.parametrize(("name", "grown"), [("slow", "grown4"), ("own", "grown")])
 def test_tools_that_are_added_are_offered_from_the_next_turn_on(
     served: Served, name: str, grown: str
 ) -> None:
@@ -247,6 +248,19 @@ def test_tools_that_are_added_are_offered_from_the_next_turn_on(
         return grown in served.offered()
 
     eventually(is_offered)
+
+
+def test_a_person_is_asked_before_each_call_where_the_table_says_so(served: Served) -> None:
+    served.gate.model.will(asks(("c1", "add", '{"a": 1, "b": 2}')), says("done"))
+    answer = served.gate.say("go", name="old")
+    assert answer["runStatus"] == "waiting_tool"
+    wrong = {"tool_call_id": "c1", "decision": "approve", "arguments": {"a": "x"}}
+    path = f"/runs/{answer['runId']}/approvals"
+    assert served.gate.post(path, wrong).error["param"] == "arguments"
+    given = {**wrong, "arguments": {"a": 40, "b": 2}}
+    assert served.gate.post(path, given).status == 200
+    assert served.gate.ended(answer)["status"] == "success"
+    assert served.gate.sent(-1)[-1]["content"] == "42"
 
 
 # -- servers that cannot be used -------------------------------------------------------------------
@@ -362,7 +376,7 @@ threading.Event().wait()
 
 @LINUX
 def test_a_process_ends_with_xgw_also_when_that_is_killed(tmp_path: Path) -> None:
-    holder = Process([sys.executable, "-c", HOLDER, *OWN, str(tmp_path)])
+    holder = Process([sys.executable, "-c", HOLDER, *OLD, str(tmp_path)])
     try:
         holder.stdout.wait_for("ready")
         (pid,) = started_by(tmp_path)
@@ -390,7 +404,7 @@ def test_a_server_whose_table_has_changed_ends(tmp_path: Path) -> None:
     servers = Servers()
 
     def take(**more: Any) -> Mcp:
-        return Mcp.model_validate({"command": OWN, "env": {"NOTES": str(tmp_path), **more}})
+        return Mcp.model_validate({"command": OLD, "env": {"NOTES": str(tmp_path), **more}})
 
     try:
         before = servers.take("own", take())

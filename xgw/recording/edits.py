@@ -12,7 +12,7 @@ from typing import Any
 from xgw import clock
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
-from xgw.recording.forks import fork_session
+from xgw.recording.forks import Shown, fork_session
 from xgw.recording.recovery import USER_CANCEL, Cause, close_open_work
 from xgw.store.digits import packed_id
 from xgw.store.transaction import Transaction
@@ -57,10 +57,12 @@ class Edits:
             lambda tx: sessions.change_session(tx, project_id, session_id, changes, at)
         )
 
-    def fork_session(self, session_id: str, turn_id: str, new_id: str) -> Ticket:
+    def fork_session(self, session_id: str, turn_id: str, new_id: str, shown: Shown) -> Ticket:
         """A new session that shares the history of this one up to a turn; ApiError as its error."""
         at = clock.now()
-        return self._writer.submit(lambda tx: fork_session(tx, session_id, turn_id, new_id, at))
+        return self._writer.submit(
+            lambda tx: fork_session(tx, session_id, turn_id, new_id, at, shown)
+        )
 
     def delete_session(self, project_id: str, session_id: str, gone: Callable[[], None]) -> Ticket:
         """A session and everything under it, its events too; `session.deleted` is all that stays.

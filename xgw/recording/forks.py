@@ -8,7 +8,7 @@ may run again after a rollback.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,6 +20,8 @@ from xgw.recording.sessions import open_session
 from xgw.store.transaction import Transaction
 
 Row = dict[str, Any]
+Shown = Mapping[str, Sequence[str]]
+"""The ids of the messages that count of a turn, in order, by the turn's id."""
 
 SHARED = ("org_id", "api_key_id", "end_user_id", "task_id", "title")
 """What a fork has from its session; agent, mode, model, metadata and budget too."""
@@ -31,7 +33,7 @@ OPEN = (
 TURNS = "SELECT * FROM turns WHERE session_id = ? AND turn_index <= ? ORDER BY turn_index"
 MESSAGES = (
     "SELECT m.* FROM messages m JOIN turns t ON t.id = m.turn_id "
-    "WHERE m.session_id = ? AND t.turn_index <= ? ORDER BY m.message_index"
+    "WHERE m.session_id = ? AND t.turn_index <= ? ORDER BY t.turn_index, m.message_index"
 )
 COMPACTED_LATER = (
     "SELECT 1 FROM messages m WHERE m.session_id = ? AND m.compacted_by_step_id IS NOT NULL "
@@ -45,10 +47,16 @@ REMEMBERED_LATER = (
 
 
 def fork_session(
-    tx: Transaction, session_id: str, turn_id: str, new_id: str, at: datetime.datetime
+    tx: Transaction,
+    session_id: str,
+    turn_id: str,
+    new_id: str,
+    at: datetime.datetime,
+    shown: Shown,
 ) -> None:
     """The session `new_id`, with the turns of another one up to this one.
 
+    Of the turns in `shown` only these messages are taken over, in this order.
     `session.created` and one `session.updated` tell of it. ApiError 404, 422 for a turn of another
     session, 409 `turn_open` where one up to it is not over yet.
     """
@@ -63,7 +71,7 @@ def fork_session(
         tx.insert("turns", copy)
     keeps_summary = tx.one(COMPACTED_LATER, (session_id, index)) is None
     count = 0
-    for count, message in enumerate(list(_rows(tx, MESSAGES, session_id, index)), 1):
+    for count, message in enumerate(_chosen(_rows(tx, MESSAGES, session_id, index), shown), 1):
         turn = copies[message["turn_id"]]["id"]
         tx.insert("messages", _copy_message(message, new_id, turn, count - 1, keeps_summary))
     changed = {"turn_count": len(copies), "message_count": count, "forked_from_turn_id": turn_id}
@@ -73,6 +81,18 @@ def fork_session(
     }
     tx.change("sessions", new_id, {**changed, **kept, "last_turn_at": at})
     tx.emit("session.updated", at, session["project_id"], changed, session_id=new_id)
+
+
+def _chosen(messages: Iterable[Row], shown: Shown) -> list[Row]:
+    """The messages turn by turn, as they count in each."""
+    by_turn: dict[str, list[Row]] = {}
+    for message in messages:
+        by_turn.setdefault(message["turn_id"], []).append(message)
+    for turn_id, ids_in_order in shown.items():
+        said = {message["id"]: message for message in by_turn.get(turn_id, ())}
+        if said:
+            by_turn[turn_id] = [said[id] for id in ids_in_order if id in said]
+    return [message for said in by_turn.values() for message in said]
 
 
 def _index_of(tx: Transaction, session_id: str, turn_id: str) -> int:

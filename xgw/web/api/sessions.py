@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from xgw.agents.forking import find_shown
 from xgw.errors import unprocessable
 from xgw.queries import messages, requests, sessions, steps, turns
 from xgw.web import agents, serialize
@@ -65,7 +66,8 @@ def fork_session(ref: str) -> Response:
     edge.only()
     row = find(ref)
     turn_id = fields.required(fields.read(fields.NAMING_TURN, needed=True), "turn_id")
-    new_id = edge.services().control.fork_session(row, turn_id)
+    shown = find_shown(edge.services().store, row["id"])
+    new_id = edge.services().control.fork_session(row, turn_id, shown)
     return edge.answer(whole(find(new_id)), 201)
 
 
