@@ -186,7 +186,7 @@ def test_of_a_turn_that_was_run_again_the_shown_run_goes_along(gate: AgentGate) 
     ],
 )
 def test_what_names_no_turn_of_the_session_is_refused(
-    gate: AgentGate, body: Any, status: int, param: str
+    gate: AgentGate, caplog: pytest.LogCaptureFixture, body: Any, status: int, param: str
 ) -> None:
     gate.model.will(says("one"), says("two"))
     session = gate.say("first")["sessionId"]
@@ -197,6 +197,7 @@ def test_what_names_no_turn_of_the_session_is_refused(
         assert reply.status == status
     assert gate.post(f"/sessions/{session}/fork", body).error["param"] == param
     assert len(gate.gate.all(Session)) == count
+    assert "could not be recorded" not in caplog.text
 
 
 def test_a_session_that_is_not_there_is_not_found(gate: AgentGate) -> None:

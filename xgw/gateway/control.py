@@ -97,7 +97,10 @@ class Control:
             message = "the history of the session is its client's: only an agent's can be forked"
             raise conflict(message, code="not_an_agents")
         new_id = ids.mint("sess")
-        self._wait(self._edits.fork_session(session["id"], turn_id, new_id, shown))
+        refused: list[ApiError] = []
+        self._wait(self._edits.fork_session(session["id"], turn_id, new_id, shown, refused))
+        if refused:
+            raise refused[0]
         return new_id
 
     def delete_session(self, session: Row) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xgw import clock
+from xgw.errors import ApiError
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
 from xgw.recording.forks import Shown, fork_session
@@ -57,12 +58,23 @@ class Edits:
             lambda tx: sessions.change_session(tx, project_id, session_id, changes, at)
         )
 
-    def fork_session(self, session_id: str, turn_id: str, new_id: str, shown: Shown) -> Ticket:
-        """A new session that shares the history of this one up to a turn; ApiError as its error."""
+    def fork_session(
+        self, session_id: str, turn_id: str, new_id: str, shown: Shown, refused: list[ApiError]
+    ) -> Ticket:
+        """A new session that shares the history of this one up to a turn.
+
+        Where that is not possible nothing changes, and `refused` has the reason.
+        """
         at = clock.now()
-        return self._writer.submit(
-            lambda tx: fork_session(tx, session_id, turn_id, new_id, at, shown)
-        )
+
+        def work(tx: Transaction) -> None:
+            refused.clear()
+            try:
+                fork_session(tx, session_id, turn_id, new_id, at, shown)
+            except ApiError as refusal:  # it comes before anything is written
+                refused.append(refusal)
+
+        return self._writer.submit(work)
 
     def delete_session(self, project_id: str, session_id: str, gone: Callable[[], None]) -> Ticket:
         """A session and everything under it, its events too; `session.deleted` is all that stays.
