@@ -563,7 +563,7 @@ class TestMistakes:
             (
                 '[agents.a]\nmodel = "m"\ntools = ["calculator", "calcular"]',
                 "3: [agents.a] tools must name tools that there are (calculator, current_time, "
-                'http_get, demo_weather), not "calcular"',
+                'http_get, demo_weather, remember, forget), not "calcular"',
             ),
             (
                 '[agents.a]\nmodel = "m"\ntools = ["calculator", "calculator"]',
@@ -593,8 +593,23 @@ class TestMistakes:
             ),
             (
                 '[tools.t]\nbuiltin = "shell"',
-                '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
-                '"demo_weather", not "shell"',
+                '2: [tools.t] builtin must be "calculator", "current_time", "http_get", '
+                '"demo_weather", "remember" or "forget", not "shell"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["plan"]\n[agents.a.modes.task]\n'
+                'planner = true\n[tools.plan]\nbuiltin = "remember"',
+                "5: [agents.a.modes.task] planner cannot stand beside a tool of the name 'plan': "
+                "the planner is called that",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.modes.chat]\nplanner = true',
+                "4: [agents.a.modes.chat] planner is not a known key "
+                "(it belongs in [agents.NAME.modes.task])",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.context]\ncompact_at = 1.5',
+                "4: [agents.a.context] compact_at must be at most 1, not 1.5",
             ),
             (
                 '[tools.t]\nbuiltin = "calculator"\nmcp = { command = ["x"] }',

@@ -24,6 +24,7 @@ PIP_INSTALL = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isol
 UNPACKAGED = shutil.ignore_patterns(
     ".git",
     ".venv",
+    ".node",
     ".*_cache",
     "__pycache__",
     "*.egg-info",

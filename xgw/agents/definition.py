@@ -15,8 +15,10 @@ from xgw.agents.handoff import MAX_ANSWER_BYTES, NO_END_SECONDS, offer_of
 from xgw.agents.mcp.offering import Offered, offered_by
 from xgw.agents.mcp.server import Server, Unavailable
 from xgw.agents.mcp.servers import Servers
+from xgw.agents.memory import Memory
+from xgw.agents.planner import Plan
 from xgw.agents.retrieval import Searching
-from xgw.config import Agent, Approval, Config, Mode, handoff_name
+from xgw.config import PLANNER, Agent, Approval, Config, Mode, handoff_name
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
 from xgw.providers.transport import Call
@@ -29,18 +31,24 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "calculator": builtin.calculator,
     "current_time": builtin.current_time,
     "demo_weather": builtin.demo_weather,
+    "remember": Memory().remember,
+    "forget": Memory().forget,
 }
+_OF_MEMORY = ("remember", "forget")
 
 
 _PURE = frozenset(_PLAIN)
 """They change nothing anywhere: running one again does no harm. Nor does a search."""
 
-StepType = Literal["tool_call", "retrieval", "handoff"]
+StepType = Literal["tool_call", "retrieval", "handoff", "memory_write", "planner"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a model may be offered; times are in seconds."""
+    """A tool that a model may be offered; times are in seconds.
+
+    `step_type` is that of its calls. `own` is set of one that works on the turn's own desk.
+    """
 
     name: str
     function: Callee
@@ -49,7 +57,7 @@ class Tool:
     retry_safe: bool
     approval: Approval = "never"
     step_type: StepType = "tool_call"
-    """What a call of it is in the record."""
+    own: str | None = None
     partner: str | None = None
     """The agent that a call hands its task over to."""
 
@@ -123,6 +131,23 @@ class Definition:
         """The tool that a model calls by this name."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    def in_mode(self, mode: Mode) -> Definition:
+        """As it is in this mode: where a plan is kept, there is a tool for it."""
+        if not self.table.plans(mode):
+            return self
+        return replace(self, tools=(*self.tools, _PLANNER))
+
+
+_PLANNER = Tool(
+    PLANNER,
+    read_function(Plan().plan),
+    timeout_seconds=30,
+    max_output_bytes=65_536,
+    retry_safe=True,
+    step_type="planner",
+    own=PLANNER,
+)
+"""The tool by which a plan is kept."""
 
 Agents = Mapping[str, Definition]
 
@@ -209,14 +234,18 @@ def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool
 
 
 def _tool(name: str, function: Callee, table: ToolTable) -> Tool:
+    own = table.builtin if table.builtin in _OF_MEMORY else None
+    searches = table.retrieval is not None
     return Tool(
         name,
         function,
         table.timeout_seconds,
         table.max_output_bytes,
-        table.retry_safe or table.builtin in _PURE or table.retrieval is not None,
+        # What one of memory changes is recorded along with its end.
+        table.retry_safe or table.builtin in _PURE or searches or own is not None,
         table.approval,
-        "tool_call" if table.retrieval is None else "retrieval",
+        step_type="memory_write" if own else "retrieval" if searches else "tool_call",
+        own=own,
     )
 
 

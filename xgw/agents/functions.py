@@ -11,7 +11,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +79,10 @@ class Function:
         given_fields = self._names.keys() & model.model_fields_set
         found = {self._names[field]: getattr(model, field) for field in given_fields}
         return found | (model.model_extra or {})
+
+    def bound(self, function: Callable[..., Any]) -> Function:
+        """The same for the model, but this is what is called."""
+        return replace(self, _function=function)
 
     def call(self, arguments: dict[str, Any], stop: Call | None = None) -> str:
         """What the function returns, as text. Raises whatever the function raises.

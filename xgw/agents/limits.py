@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 from xgw.agents.definition import Definition
+from xgw.agents.ends import Reached
 from xgw.config import Mode
 from xgw.recording.facts import AttemptEnd, LimitFacts
 
@@ -53,6 +54,12 @@ class Used:
             self.cost += end.cost_usd or 0.0
         if self.outer is not None:
             self.outer[0].add(end)
+
+    def check(self, bounds: Bounds) -> None:
+        """Raises Reached if a limit forbids to ask the model once more."""
+        reached = self.reached(bounds)
+        if reached is not None:
+            raise Reached(reached)
 
     def reached(self, bounds: Bounds) -> LimitFacts | None:
         """The limit that forbids to ask the model once more."""

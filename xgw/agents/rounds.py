@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.definition import Definition
+from xgw.agents.desk import Desk
 from xgw.agents.handoff import Inside
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Recorded, Results, as_decided, notes_of, outcome_of
@@ -32,7 +33,7 @@ NOBODY_TO_ASK = Decision("deny", "xgw", reason="nobody can be asked about it dur
 
 @dataclass(slots=True)
 class _Asked:
-    """The calls of one answer: which have ended, and how many results have been told."""
+    """The calls of one answer: which have ended, and the messages that told results so far."""
 
     asked_by: str
     pending: list[PendingCall]
@@ -41,7 +42,12 @@ class _Asked:
     reused: dict[int, Recorded]
     started: bool = False
     results: dict[int, str] = field(default_factory=dict)
-    told: int = 0
+    message_ids: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        """How many results have been told."""
+        return len(self.message_ids)
 
 
 class ToolSteps:
@@ -56,6 +62,7 @@ class ToolSteps:
         definition: Definition,
         spent: Spent,
         earlier: Results,
+        desk: Desk,
         hand_over: HandOver,
         inside: Inside | None,
     ) -> None:
@@ -66,6 +73,7 @@ class ToolSteps:
         self._definition = definition
         self._spent = spent
         self._earlier = earlier
+        self._desk = desk
         self._hand_over = hand_over
         self._inside = inside
         self._asked: _Asked | None = None
@@ -131,7 +139,7 @@ class ToolSteps:
         text, step_id = asked.results[number], asked.step_ids[number]
         return replace(one, call=call, state="ended", step_id=step_id, result=text)
 
-    def run(self) -> list[context.Element]:
+    def run(self) -> context.Block:
         """The results for the model, in the order of the calls. Raises Cancelled."""
         asked = self._asked
         assert asked is not None
@@ -144,7 +152,8 @@ class ToolSteps:
                 self._end(asked, outcome)
         self._asked = None
         pairs = enumerate(asked.pending)
-        return [context.result(one.id, asked.results[number]) for number, one in pairs]
+        told = (context.result(one.id, asked.results[number]) for number, one in pairs)
+        return context.Block(self._turn.scope.turn_id, tuple(told), tuple(asked.message_ids))
 
     def _round(self, numbers: Sequence[int]) -> Round:
         asked = self._asked
@@ -223,8 +232,10 @@ class ToolSteps:
             error_message=error,
         )
         said, bodies = self._tell(asked), [stored]
+        tool = self._definition.find_tool(one.call.name)
+        kept = self._desk.kept(tool) if error is None else None
         checkpoint = self.checkpoint() if self._inside is None else None
-        self._record.end_tool(self._turn.scope, end, said, checkpoint, bodies)
+        self._record.end_tool(self._turn.scope, end, said, checkpoint, bodies, kept)
 
     def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
@@ -244,8 +255,9 @@ class ToolSteps:
         said = []
         while asked.told in asked.results:
             one, text = asked.pending[asked.told], asked.results[asked.told]
-            said.append(Said(asked.step_ids[asked.told], self._message(one.call, text)))
-            asked.told += 1
+            message = self._message(one.call, text)
+            said.append(Said(asked.step_ids[asked.told], message))
+            asked.message_ids.append(message.id)
         return said
 
     def _message(self, call: ToolCall, text: str) -> MessageFacts:

@@ -33,13 +33,14 @@ def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
                 "retry_safe": tool.retry_safe,
                 "approval": tool.approval,
             }
-            for tool in definition.known().tools
+            for tool in definition.known().in_mode(wanted.mode).tools
         ],
         "handoffs": list(table.handoffs),
         "limits": {
             **table.limits.model_dump(),
             "max_iterations": table.max_iterations(wanted.mode),
         },
+        "planner": table.plans(wanted.mode),
         "context": table.context.model_dump(),
     }
     return means.recorder.shelf.whole(means.masker.body(orjson.dumps(kept)))

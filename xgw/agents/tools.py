@@ -94,6 +94,9 @@ class Round:
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
+                if isinstance(found, _Job) and found.tool.own is not None:
+                    # The next one begins once this one's change is recorded.
+                    found = self._called(found)
                 if isinstance(found, Outcome):
                     yield found
                     continue
@@ -158,17 +161,21 @@ class Round:
 
     def _work(self, job: _Job) -> Any:
         def work() -> None:
-            began = clock.monotonic()
             try:
-                text = self._call(job)
-            except BaseException as error:  # noqa: BLE001 - the edge to other people's code
-                self._ended.put(_failed(job.position, _told(error), began))
-                return
+                outcome = self._called(job)
             finally:
                 job.ended.set()
-            self._ended.put(_returned(job, text, began))
+            self._ended.put(outcome)
 
         return work
+
+    def _called(self, job: _Job) -> Outcome:
+        began = clock.monotonic()
+        try:
+            text = self._call(job)
+        except BaseException as error:  # noqa: BLE001 - the edge to other people's code
+            return _failed(job.position, _told(error), began)
+        return _returned(job, text, began)
 
     def _call(self, job: _Job) -> str:
         if job.tool.partner is not None:

@@ -66,6 +66,8 @@ def name_of(step: Row) -> str:
     """What a step is, in a few words: `demo/gpt-4o`, or the name of a tool."""
     if step["step_type"] == "llm_call":
         served = served_words(step["provider_name"], step["model"] or step["name"])
+        if purpose := (step.get("metadata") or {}).get("purpose"):
+            served += f" for {purpose}"
         return f"{served} #{step['attempt']}" if (step["attempt"] or 1) > 1 else served
     kind = "" if step["step_type"] == "tool_call" else f"{step['step_type']} "
     return f"{kind}{step['name'] or spelling.UNKNOWN}"

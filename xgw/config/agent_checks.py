@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from xgw.config import rules
-from xgw.config.agents import Builtin
+from xgw.config.agents import PLANNER, Builtin
 from xgw.config.mistakes import Mistake
 from xgw.config.positions import KeyPath
 
@@ -32,6 +32,7 @@ def find_agent_conflicts(tree: Tree) -> Iterator[Mistake]:
             yield Mistake(("agents", name, "instructions_file"), text)
         yield from _tools_of(name, agent.get("tools"), tools)
         yield from _handoffs_of(name, agent, _tables(tree, "agents"))
+        yield from _planner_of(name, agent)
     for name, tool in tools.items():
         yield from _misfits(name, tool)
 
@@ -99,6 +100,15 @@ def _handoffs_of(name: str, agent: Tree, agents: Tree) -> Iterator[Mistake]:
                 path, f"makes a tool {tool} of {rules.quoted(partner)}, which is there already"
             )
         taken.add(tool)
+
+
+def _planner_of(name: str, agent: Tree) -> Iterator[Mistake]:
+    """The tool that keeps the plan has a name that no other of the agent's may have."""
+    task = _tables(agent, "modes").get("task", {})
+    named = agent.get("tools")
+    if task.get("planner") is True and isinstance(named, list) and PLANNER in named:
+        text = f"cannot stand beside a tool of the name {PLANNER!r}: the planner is called that"
+        yield Mistake(("agents", name, "modes", "task", "planner"), text)
 
 
 def _misfits(name: str, tool: Tree) -> Iterator[Mistake]:

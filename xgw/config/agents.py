@@ -12,7 +12,10 @@ from xgw.config.table import Bytes, Count, Seconds, Table
 
 Mode = Literal["chat", "task"]
 Approval = Literal["never", "always"]
-Builtin = Literal["calculator", "current_time", "http_get", "demo_weather"]
+Builtin = Literal["calculator", "current_time", "http_get", "demo_weather", "remember", "forget"]
+PLANNER = "plan"
+"""What a model calls the tool by that keeps its plan of a task."""
+
 Usd = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -33,17 +36,28 @@ class AgentMode(Table):
     max_iterations: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
+class TaskMode(AgentMode):
+    """`[agents.NAME.modes.task]`: with `planner` the model keeps a plan of the task."""
+
+    planner: bool = False
+
+
 class AgentModes(Table):
     """`[agents.NAME.modes]`: a conversation, or a task to be worked off."""
 
     chat: AgentMode = AgentMode()
-    task: AgentMode = AgentMode()
+    task: TaskMode = TaskMode()
 
 
 class AgentContext(Table):
-    """`[agents.NAME.context]`: `window` in tokens is None for the model's own."""
+    """`[agents.NAME.context]`: `window` in tokens is None for the model's own.
+
+    Above the share `compact_at` of it earlier turns are summarised, but for the last ones.
+    """
 
     window: Count | None = None
+    compact_at: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.8
+    keep_last_turns: Annotated[int, Field(ge=0, le=1000)] = 4
 
 
 class Agent(Table):
@@ -69,6 +83,10 @@ class Agent(Table):
         """How many model answers a turn in this mode may ask for."""
         own: AgentMode = getattr(self.modes, mode)
         return own.max_iterations or self.limits.max_iterations
+
+    def plans(self, mode: Mode) -> bool:
+        """Whether the model keeps a plan in this mode."""
+        return mode == "task" and self.modes.task.planner
 
 
 class Mcp(Table):

@@ -29,7 +29,7 @@ _TABLES: dict[KeyPath, type[BaseModel]] = {
     ("agents", "*"): agents.Agent,
     ("agents", "*", "modes"): agents.AgentModes,
     ("agents", "*", "modes", "chat"): agents.AgentMode,
-    ("agents", "*", "modes", "task"): agents.AgentMode,
+    ("agents", "*", "modes", "task"): agents.TaskMode,
     ("agents", "*", "limits"): agents.AgentLimits,
     ("agents", "*", "context"): agents.AgentContext,
     ("tools", "*"): agents.Tool,

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import peewee
+from peewee import fn
 
 from xgw import clock
 from xgw.queries import pages
@@ -73,6 +74,8 @@ def find_changes(store: Store, step: Row) -> Changes | None:
     """
     if not step["input_payload"]:
         return None
+    if (step["metadata"] or {}).get("purpose"):
+        return None
     with store.reading(), contextlib.suppress(LookupError):
         previous = find_before(store, step)
         if previous is None:
@@ -134,12 +137,14 @@ def _differences(before: list[str], now: list[str]) -> list[tuple[int, int, int,
 
 
 def _calls(session_id: str, parent: str | None) -> peewee.ModelSelect[Step]:
-    """The calls of one conversation: the session's own, or that under the step of a handoff."""
+    """The calls of one conversation, the session's own or that under the step of a handoff: not
+    those for a summary of it."""
     return Step.select().where(
         Step.session_id == session_id,
         Step.step_type == "llm_call",
         Step.input_payload.is_null(False),
         _under(Step, parent),
+        fn.json_extract(Step.metadata, "$.purpose").is_null(),
     )
 
 

@@ -54,6 +54,8 @@ def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
     if attempt.parent_step_id is not None:
         agent_name = (attempt.metadata or {}).get("agent_name")
         payload |= {"parent_step_id": attempt.parent_step_id, "agent_name": agent_name}
+    if attempt.metadata and "purpose" in attempt.metadata:
+        payload["purpose"] = attempt.metadata["purpose"]
     emit(tx, scope, "step.started", at, payload, attempt.step_id)
 
 

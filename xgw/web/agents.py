@@ -20,10 +20,13 @@ LIMIT = "limit_"
 def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
     """An agent's whole configuration; `provider` is the first that its model is asked at."""
     table = definition.table
-    names = [tool.name for tool in definition.known().tools]
     limits = table.limits.model_dump()
     modes = {
-        mode: {"tools": names, "limits": {**limits, "max_iterations": table.max_iterations(mode)}}
+        mode: {
+            "tools": [tool.name for tool in definition.known().in_mode(mode).tools],
+            "limits": {**limits, "max_iterations": table.max_iterations(mode)},
+            "planner": table.plans(mode),
+        }
         for mode in MODES
     }
     return {
@@ -38,7 +41,7 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "tools": tools(definition),
         "handoffs": list(table.handoffs),
         "problems": [masker.text(problem) for problem in definition.problems()],
-        "context": {"window": table.context.window},
+        "context": table.context.model_dump(),
     }
 
 
@@ -86,7 +89,7 @@ def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
             "sessionTotal": session["total_tokens"] if session else None,
         },
         "costUsd": turn["cost_usd"],
-        "toolCalls": [_call(s) for s in run["steps"] if s["tool_call_id"]],
+        "toolCalls": [_call(s) for s in run["steps"] if s["tool_call_id"] is not None],
         "attempts": turn["attempts"],
         "finishReason": turn["finish_reason"],
         "limitReached": _limit(turn),

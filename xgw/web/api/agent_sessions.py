@@ -57,7 +57,7 @@ def open_for(definition: Definition, mode: Mode | None, wanted: dict[str, Any]) 
         "agent_name": definition.name,
         "mode": mode or "chat",
         "model": table.model,
-        "tools": [tool.name for tool in definition.known().tools],
+        "tools": [tool.name for tool in definition.known().in_mode(mode or "chat").tools],
         "context_window": table.context.window,
     }
     row, is_new = open_one({**given, **own})

@@ -128,15 +128,20 @@ def whole(row: Row) -> Json:
     """The session with the tools that its agent has, or that it offered."""
     definition = edge.services().scheduler.agents.get(row["agent_name"] or "")
     if definition is not None:
-        return {**_show(row), "tools": agents.tools(definition)}
+        equipped = definition.in_mode(row["mode"] or "chat")
+        return {**_show(row), "tools": agents.tools(equipped)}
     offered = sessions.find_tools(edge.services().store, row["id"])
     return {**_show(row), "tools": serialize.tools(offered)}
 
 
-def _show(row: Row) -> Json:
+def window_of(row: Row) -> int | None:
+    """How many tokens the model of a session takes: as its agent says, else as is known of it."""
     running = edge.services()
     definition = running.agents.get(row["agent_name"] or "")
     own = definition.table.context.window if definition is not None else None
     named = (p for p in running.config.config.providers if p.name == row["provider_name"])
-    window = own or running.prices.context_window(row["model"], next(named, None))
-    return serialize.session(row, window)
+    return own or running.prices.context_window(row["model"], next(named, None))
+
+
+def _show(row: Row) -> Json:
+    return serialize.session(row, window_of(row))
