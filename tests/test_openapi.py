@@ -18,7 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 from gateway_fixtures import Client, Reading, Reply, gate_and_model
 from scripted_model import Row, chat, named, says
-from servers import ROOT, in_process
+from servers import ROOT, eventually, in_process
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.config.discovery import demo_agent
 from xgw.store import migrations
@@ -213,6 +213,10 @@ def ask_agent(described: Described) -> None:
     again = described.ask("post", f"/turns/{answer.json['turnId']}/runs", {"reuse": "results"})
     assert (again.status, again.json["kind"]) == (201, "rerun")
     assert described.ask("get", f"/sessions/{later.json['sessionId']}").json["tools"]
+    eventually(lambda: described.get(f"/turns/{answer.json['turnId']}").json["ended_at"])
+    fork = f"/sessions/{answer.json['sessionId']}/fork"
+    assert described.ask("post", fork, {"turn_id": answer.json["turnId"]}).status == 201
+    assert described.ask("post", fork, {}).status == 422
     compact_context(described, later.json["sessionId"])
     for read, status in (("/agents", 200), ("/agents/demo", 200), ("/agents/no", 404)):
         assert described.ask("get", read).status == status

@@ -40,7 +40,8 @@ TYPES: dict[str, str] = {
     "step.started": (
         "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
         "`input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
-        "`tool_call_id`, `arguments`; `purpose` of a call that is not for an answer (`compaction`)"
+        "`tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
+        "`purpose` of a call that is not for an answer (`compaction`)"
     ),
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
     "step.progress": (

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from xgw.agents.definition import Definition, Tool
+from xgw.agents.functions import Function
 from xgw.agents.memory import Memory
 from xgw.agents.planner import Plan
 from xgw.recording.facts import Kept
@@ -47,6 +48,6 @@ class Desk:
                 yield name, text
 
     def _bound(self, tool: Tool) -> Tool:
-        if tool.own is None:
+        if tool.own is None or not isinstance(tool.function, Function):
             return tool
         return replace(tool, function=tool.function.bound(self._calls[tool.own]))

@@ -12,7 +12,8 @@ from xgw.agents.definition import Agents, Definition
 from xgw.agents.lines import Line, Lines
 from xgw.agents.loop import Loop
 from xgw.agents.parts import Parts
-from xgw.agents.preparing import prepare, snapshot_of, turn_facts, user_message
+from xgw.agents.preparing import prepare, turn_facts, user_message
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.turns import Turn
 from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls

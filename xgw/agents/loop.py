@@ -15,16 +15,23 @@ from typing import Any
 
 from xgw import clock
 from xgw.agents import context
+from xgw.agents.definition import NoTools
+from xgw.agents.desk import Desk
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
 from xgw.agents.fitting import Fitting, fitting_of
+from xgw.agents.functions import ToolFailed
+from xgw.agents.handoff import MAX_DEPTH, Inside
 from xgw.agents.heard import read_answer, received_of, with_ids
+from xgw.agents.limits import Used, bounds_of
 from xgw.agents.parts import Parts, Start
+from xgw.agents.planner import Plan
 from xgw.agents.rounds import ToolSteps
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.spent import Spent
-from xgw.agents.turns import Turn
+from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError
 from xgw.exchange.exchange import Exchange, GaveUp
-from xgw.providers.transport import Cancelled
+from xgw.providers.transport import Call, Cancelled
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, MessageFacts, Retry, TurnEnd
 from xgw.recording.recorder import Ending
@@ -33,6 +40,10 @@ from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
 log = logging.getLogger("xgw.agents")
+
+
+class Unsettled(Exception):
+    """The turn cannot begin: a server that has tools of the agent cannot be used."""
 
 
 class Loop:
@@ -53,16 +64,9 @@ class Loop:
         self._context = start.context
         self._offers = [tool.offer() for tool in start.definition.tools]
         self._fitting: Fitting
-        self._tools = ToolSteps(
-            parts.means,
-            parts.record,
-            parts.pool,
-            turn,
-            start.definition,
-            self._spent,
-            start.earlier,
-            start.context.desk,
-        )
+        self._tools = self._tools_of(start)
+        self.finish: Finish | None = None
+        """How it ended, once it has."""
         self._text = start.text
         self._final_model: str | None = None
         self._ticket: Ticket | None = None
@@ -85,6 +89,8 @@ class Loop:
             self._close(by_limit(reached.limit))
         except Cancelled:
             self._close(self._stopped())
+        except Unsettled as error:
+            self._close(Finish("gateway", "tool_error", str(error)))
         except ApiError as error:
             self._close(Finish("gateway", error.type, error.message))
         except Exception:  # the driver of a run: it marks the run failed
@@ -96,7 +102,28 @@ class Loop:
             self._parts.means.recorder.writer.wait(self._ticket, Patience())
         return self._waits
 
+    def _tools_of(self, start: Start) -> ToolSteps:
+        parts = self._parts
+        return ToolSteps(
+            parts.means,
+            parts.record,
+            parts.pool,
+            self._turn,
+            start.definition,
+            self._spent,
+            start.earlier,
+            start.context.desk,
+            self._hand_over,
+            start.inside,
+        )
+
+    @property
+    def text(self) -> str | None:
+        """What the model said last."""
+        return self._text
+
     def _go(self) -> None:
+        self._settle()
         has_calls = self._tools.take_up(self._start.checkpoint)
         self._fitting = fitting_of(self._parts, self._turn, self._start, self._model, self._offers)
         if has_calls:
@@ -106,6 +133,24 @@ class Loop:
             self._context.say(said)
             self._start.used.check(self._start.bounds)
             self._context.answer(self._tools.run())
+            self._start.used.check(self._start.bounds)  # another agent may have used what was left
+
+    def _settle(self) -> None:
+        """Ask the agent's servers for their tools, where it has any; the turn then keeps these."""
+        asked = self._start.definition
+        if not asked.sources:
+            return
+        try:
+            definition = asked.settled(self._turn.call)
+        except NoTools as error:
+            # It may quote what a server wrote.
+            raise Unsettled(self._parts.means.masker.text(str(error))) from None
+        self._start = replace(self._start, definition=definition)
+        self._tools = self._tools_of(self._start)
+        self._offers = [tool.offer() for tool in definition.tools]
+        if not self._turn.goes_on and self._start.inside is None:
+            snapshot = snapshot_of(self._parts.means, definition, self._turn.wanted)
+            self._ticket = self._parts.record.settle(self._turn.scope, snapshot)
 
     # -- one answer ----------------------------------------------------------------------------
 
@@ -115,7 +160,7 @@ class Loop:
         What turns out to be too long for the provider is sent once more, shorter.
         """
         size = self._fitting.fit()
-        self._start.used.iterations += 1
+        self._start.used.begin()
         answered = context.last_results(self._context.elements())
         try:
             try:
@@ -132,6 +177,7 @@ class Loop:
 
     def _call(self, size: int | None, answered: Sequence[str]) -> tuple[Answer, dict[str, Any]]:
         """One answer, and the message as it came. Raises GaveUp without one."""
+        inside = self._start.inside
         parameters = {**self._start.definition.table.parameters, **self._turn.wanted.parameters}
         self._exchange = exchange = self._parts.exchange(
             self._model,
@@ -139,6 +185,8 @@ class Loop:
             self._turn.wanted.client,
             tools=self._offers,
             parameters=parameters,
+            parent_step_id=inside.step_id if inside else None,
+            agent_name=inside.agent_name if inside else None,
         )
         exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
         scope, start = self._turn.scope, self._parts.record.call
@@ -185,7 +233,7 @@ class Loop:
             messages=said,
             waits=self._waits,
             turn=self._end_of(Finish("finished"), end.ended_at) if self._waits else None,
-            checkpoint=self._tools.checkpoint(),
+            checkpoint=self._tools.checkpoint() if self._start.inside is None else None,
         )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
@@ -208,7 +256,44 @@ class Loop:
             token_source=end.usage.source,
             partial=partial,
         )
-        return (said,) if said is not None else ()
+        if said is None:
+            return ()
+        inside = self._start.inside
+        if inside is not None:
+            said = replace(said, metadata={**(said.metadata or {}), "handoff": inside.step_id})
+        return (said,)
+
+    # -- other agents --------------------------------------------------------------------------
+
+    def _hand_over(self, step_id: str, partner: str, message: str, stop: Call) -> str:
+        """What another agent answers to a message. Raises ToolFailed with why it does not."""
+        definition, turn, start = self._start.definition, self._turn, self._start
+        depth = 1 if start.inside is None else start.inside.depth + 1
+        if depth > MAX_DEPTH:
+            raise ToolFailed(f"{MAX_DEPTH} tasks are handed over inside of one another already")
+        other = definition.others[partner]
+        # A plan is the turn's: where it is worked on for another one, nobody keeps one.
+        wanted = Wanted(message, "chat", client=turn.wanted.client)
+        task = Turn(turn.scope, partner, wanted, call=stop)
+        desk = Desk(start.context.desk.memory, Plan(mask=self._parts.means.masker.text))
+        equipped = desk.equip(other)
+        # What is compacted in it is no message of the session's context.
+        apart = context.build_context(equipped, desk, None, (), is_apart=True)
+        apart.own = context.Block(turn.scope.turn_id, (context.user(message),))
+        begun = Start(
+            definition=equipped,
+            context=apart,
+            sent_before=None,
+            used=Used(outer=(start.used, start.bounds)),
+            bounds=bounds_of(other, wanted.mode, {}),
+            inside=Inside(step_id, partner, depth),
+        )
+        loop = Loop(self._parts, task, begun, self._is_closing)
+        loop.run()
+        if loop.finish is None or loop.finish.ended_by != "finished":
+            reason = loop.finish and loop.finish.message
+            raise ToolFailed(f"the agent {partner} came to no answer: {reason or 'it was stopped'}")
+        return loop.text or ""
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -271,9 +356,10 @@ class Loop:
             dropped_tools=dropped,
             results=results,
             limit=finish.limit,
-            turn=self._end_of(finish, at, finish_reason),
+            turn=self._end_of(finish, at, finish_reason) if self._start.inside is None else None,
         )
         self._in_call = False
+        self.finish = finish
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
 
     def _end_of(

@@ -11,6 +11,7 @@ import orjson
 from xgw import __version__
 from xgw.agents.context import Context
 from xgw.agents.definition import Definition
+from xgw.agents.handoff import Inside
 from xgw.agents.limits import Bounds, Used
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Results
@@ -46,6 +47,7 @@ class Parts:
         parameters: Mapping[str, Any] = NOTHING,
         purpose: str | None = None,
         parent_step_id: str | None = None,
+        agent_name: str | None = None,
     ) -> Exchange:
         """The tries for one answer, always asked for as a stream; ApiError 404 without a way."""
         body = {"model": model, "messages": elements, **parameters, "stream": True}
@@ -63,6 +65,7 @@ class Parts:
             client=client,
             purpose=purpose,
             parent_step_id=parent_step_id,
+            agent_name=agent_name,
         )
         return Exchange(self.means, order, self.refusals)
 
@@ -92,3 +95,5 @@ class Start:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     text: str | None = None
     earlier: Results = field(default_factory=Results)
+    inside: Inside | None = None
+    """Where a task that was handed over is worked on; None for the turn itself."""

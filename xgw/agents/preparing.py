@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.context import Block, Context, user
@@ -18,6 +16,7 @@ from xgw.agents.lineage import shown_of
 from xgw.agents.memory import Memory
 from xgw.agents.parts import Start
 from xgw.agents.planner import Plan
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.taking_up import SoFar, take_up
 from xgw.agents.turns import Turn, Wanted
 from xgw.exchange.means import Means
@@ -178,33 +177,3 @@ def turn_facts(
         overrides=wanted.overrides(),
     )
     return facts, [asked, *([snapshot] if snapshot else [])]
-
-
-def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
-    """The agent as it is when a turn of it begins: it is kept with the turn."""
-    table = definition.table
-    kept: dict[str, Any] = {
-        "agent": definition.name,
-        "mode": wanted.mode,
-        "model": wanted.model or table.model,
-        "parameters": {**table.parameters, **wanted.parameters},
-        "instructions": definition.instructions,
-        "tools": [
-            {
-                "name": tool.name,
-                **tool.told(),
-                "timeout_seconds": tool.timeout_seconds,
-                "max_output_bytes": tool.max_output_bytes,
-                "retry_safe": tool.retry_safe,
-                "approval": tool.approval,
-            }
-            for tool in definition.in_mode(wanted.mode).tools
-        ],
-        "limits": {
-            **table.limits.model_dump(),
-            "max_iterations": table.max_iterations(wanted.mode),
-        },
-        "planner": table.plans(wanted.mode),
-        "context": table.context.model_dump(),
-    }
-    return means.recorder.shelf.whole(means.masker.body(orjson.dumps(kept)))

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.definition import Definition
 from xgw.agents.desk import Desk
+from xgw.agents.handoff import Inside
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Recorded, Results, as_decided, notes_of, outcome_of
 from xgw.agents.spent import Spent
 from xgw.agents.tools import Outcome, Round
 from xgw.agents.turns import Turn
 from xgw.exchange.means import Means
+from xgw.providers.transport import Call
 from xgw.recording.agents import AgentRecord
-from xgw.recording.checkpoints import Checkpoint, PendingCall
+from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
 from xgw.recording.recorder import Said
 from xgw.store.writer import Patience
 from xgw.values import ToolCall
+
+HandOver = Callable[[str, str, str, Call], str]
+"""As in `tools`, for the step of the call in place of its position."""
+
+NOBODY_TO_ASK = Decision("deny", "xgw", reason="nobody can be asked about it during a handoff")
 
 
 @dataclass(slots=True)
@@ -56,6 +63,8 @@ class ToolSteps:
         spent: Spent,
         earlier: Results,
         desk: Desk,
+        hand_over: HandOver,
+        inside: Inside | None,
     ) -> None:
         self._means = means
         self._record = record
@@ -65,6 +74,8 @@ class ToolSteps:
         self._spent = spent
         self._earlier = earlier
         self._desk = desk
+        self._hand_over = hand_over
+        self._inside = inside
         self._asked: _Asked | None = None
 
     def ask(self, asked_by: str, calls: tuple[ToolCall, ...]) -> None:
@@ -75,8 +86,12 @@ class ToolSteps:
         together = self._round(range(len(calls)))
         for number, one in enumerate(asked.pending):
             tool = None if number in asked.reused else together.find_tool(number)
-            if tool is not None and tool.approval == "always":
+            if tool is None or tool.approval != "always":
+                continue
+            if self._inside is None:
                 asked.pending[number] = replace(one, state="awaits_approval")
+            else:
+                asked.pending[number] = replace(one, decision=NOBODY_TO_ASK)
 
     def take_up(self, checkpoint: Checkpoint) -> bool:
         """Go on with the calls of a checkpoint; False if it has none."""
@@ -141,9 +156,14 @@ class ToolSteps:
         return context.Block(self._turn.scope.turn_id, tuple(told), tuple(asked.message_ids))
 
     def _round(self, numbers: Sequence[int]) -> Round:
-        assert self._asked is not None
-        calls = {number: as_decided(self._asked.pending[number]) for number in numbers}
-        return Round(self._definition, self._pool, calls)
+        asked = self._asked
+        assert asked is not None
+
+        def hand_over(position: int, partner: str, message: str, stop: Call) -> str:
+            return self._hand_over(asked.step_ids[position], partner, message, stop)
+
+        calls = {number: as_decided(asked.pending[number]) for number in numbers}
+        return Round(self._definition, self._pool, calls, hand_over)
 
     def _settled(self, asked: _Asked) -> list[Outcome]:
         """The outcomes of calls that are not run."""
@@ -182,16 +202,17 @@ class ToolSteps:
 
     def _begun(self, asked: _Asked, number: int) -> ToolStart:
         one = asked.pending[number]
-        start = ToolStart(
+        tool = self._definition.find_tool(one.call.name)
+        return ToolStart(
             asked.step_ids[number],
             one.id,
             one.call.name,
             self._means.masker.text(as_decided(one).arguments),
             "server",
             notes_of(one.decision, asked.reused.get(number)),
+            "tool_call" if tool is None else tool.step_type,
+            None if tool is None else tool.partner,
         )
-        tool = self._definition.find_tool(one.call.name)
-        return start if tool is None else replace(start, step_type=tool.step_type)
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:
         number, one = outcome.position, asked.pending[outcome.position]
@@ -213,7 +234,8 @@ class ToolSteps:
         said, bodies = self._tell(asked), [stored]
         tool = self._definition.find_tool(one.call.name)
         kept = self._desk.kept(tool) if error is None else None
-        self._record.end_tool(self._turn.scope, end, said, self.checkpoint(), bodies, kept)
+        checkpoint = self.checkpoint() if self._inside is None else None
+        self._record.end_tool(self._turn.scope, end, said, checkpoint, bodies, kept)
 
     def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
@@ -250,4 +272,5 @@ class ToolSteps:
             name=call.name,
             token_count=tokens,
             token_source=None if tokens is None else "estimated",
+            metadata=None if self._inside is None else {"handoff": self._inside.step_id},
         )

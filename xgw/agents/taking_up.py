@@ -12,6 +12,7 @@ from xgw.agents.planner import replay
 from xgw.agents.settled import Recorded, Results
 from xgw.config import PLANNER
 from xgw.queries import messages, payloads, runs
+from xgw.queries.nesting import depths_of
 from xgw.queries.texts import bring_back
 from xgw.recording import checkpoints
 from xgw.recording.checkpoints import Checkpoint
@@ -89,7 +90,14 @@ def _earlier_results(store: Store, begun: Row, ancestry: Sequence[Row]) -> Resul
     if (begun["overrides"] or {}).get("reuse") != "results":
         return Results()
     before = ancestry[: ancestry.index(begun)]
-    return Results(_recorded(store, [step for run in before for step in run["steps"]]))
+    own = [step for run in before for step in _own(run["steps"])]
+    return Results(_recorded(store, own))
+
+
+def _own(steps: Sequence[Row]) -> Iterable[Row]:
+    """The steps of a run without those of other agents that tasks were handed over to."""
+    depths = depths_of(steps)
+    return (step for step in steps if depths[step["id"]] <= 1)
 
 
 def _recorded(store: Store, steps: Sequence[Row]) -> Iterable[Recorded]:

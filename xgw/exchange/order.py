@@ -39,6 +39,8 @@ class Order:
     client: dict[str, Any]
     purpose: str | None = None
     parent_step_id: str | None = None
+    agent_name: str | None = None
+    """Who asks, in a task that was handed over."""
 
 
 def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:

@@ -18,6 +18,7 @@ from xgw.queries.runs import newest_of_turn
 from xgw.queries.turns import find_turn
 from xgw.recording.edits import Edits, is_abandoned
 from xgw.recording.facts import SessionFacts
+from xgw.recording.forks import Shown
 from xgw.recording.lifecycle import ENDED, IllegalMove
 from xgw.recording.recorder import Recorder
 from xgw.store.database import Store
@@ -85,6 +86,23 @@ class Control:
     def change_session(self, session: Row, changes: dict[str, Any]) -> None:
         """Change these columns of a session."""
         self._wait(self._edits.change_session(session["project_id"], session["id"], changes))
+
+    def fork_session(self, session: Row, turn_id: str, shown: Shown) -> str:
+        """The id of a new session that shares the history of this one up to a turn.
+
+        `shown` names the messages that count of turns that were run several times.
+        ApiError 409 `not_an_agents` for a session whose history is its client's, 409 `turn_open`,
+        422.
+        """
+        if session["agent_name"] is None:
+            message = "the history of the session is its client's: only an agent's can be forked"
+            raise conflict(message, code="not_an_agents")
+        new_id = ids.mint("sess")
+        refused: list[ApiError] = []
+        self._wait(self._edits.fork_session(session["id"], turn_id, new_id, shown, refused))
+        if refused:
+            raise refused[0]
+        return new_id
 
     def delete_session(self, session: Row) -> None:
         """Delete a session and everything under it; what is under way in it is cancelled first.

@@ -89,6 +89,14 @@ class AgentRecord:
 
         return self._recorder.submit_part(work, [snapshot], scope.turn_id)
 
+    def settle(self, scope: Scope, snapshot: Stored) -> Ticket:
+        """The turn's agent with all its tools, now that they are known; nothing was asked yet."""
+
+        def work(tx: Transaction) -> None:
+            tx.change("turns", scope.turn_id, {"config_snapshot": snapshot.hash})
+
+        return self._recorder.submit_part(work, [snapshot], scope.turn_id)
+
     def call(
         self,
         scope: Scope,
@@ -122,13 +130,14 @@ class AgentRecord:
         scope: Scope,
         end: ToolEnd,
         said: Sequence[Said],
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | None,
         bodies: Iterable[Stored],
         kept: Kept | None = None,
     ) -> Ticket:
         """A tool ended; `said` are the results that can be told by now, in order of the calls.
 
-        `kept` is what it changed beside the history.
+        There is no checkpoint where another agent runs it: its task is one call of the run. `kept`
+        is what it changed beside the history.
         """
 
         def work(tx: Transaction) -> None:
@@ -136,7 +145,8 @@ class AgentRecord:
             if kept is not None:
                 _keep(tx, scope, kept, end.ended_at)
             add_said(tx, scope, said, end.ended_at)
-            checkpoints.save(tx, scope, checkpoint, end.ended_at)
+            if checkpoint is not None:
+                checkpoints.save(tx, scope, checkpoint, end.ended_at)
 
         return self._recorder.submit_part(work, bodies, scope.turn_id)
 

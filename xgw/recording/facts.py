@@ -132,6 +132,7 @@ class AttemptFacts:
     context_window: int | None = None
     metadata: dict[str, Any] | None = None
     parent_step_id: str | None = None
+    """The step that it is a part of; None for an answer of the turn itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,8 @@ class ToolStart:
     notes: dict[str, Any] | None = None
     """What else its step's metadata tells: who decided about it, whose result it takes."""
     step_type: str = "tool_call"
+    partner: str | None = None
+    """The agent that a task is handed over to."""
 
 
 @dataclass(frozen=True, slots=True)

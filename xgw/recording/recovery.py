@@ -53,7 +53,7 @@ OPEN_RUNS = (
 OPEN_STEPS = (
     "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
     "partial_output, tool_call_id, attempt_reason, context_tokens, "
-    "json_extract(metadata, '$.side'), json_extract(metadata, '$.purpose') FROM steps "
+    "json_extract(metadata, '$.side'), parent_step_id FROM steps "
     "WHERE run_id = ? AND status = 'running'"
 )
 # The index of running steps leads to them: there are few.
@@ -224,7 +224,17 @@ def _end_call(
     begun = clock.from_db(started)
     log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
     request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})
-    facts = AttemptFacts(step_id, attempt, reason, provider, model, requested, begun, request)
+    facts = AttemptFacts(
+        step_id,
+        attempt,
+        reason,
+        provider,
+        model,
+        requested,
+        begun,
+        request,
+        parent_step_id=step[12],
+    )
     latency = max(0, round((ended_at - begun).total_seconds() * 1000))
     end = AttemptEnd(
         cause.status,

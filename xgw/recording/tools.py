@@ -47,6 +47,7 @@ def start_tool(
                 "arguments": tool.arguments,
                 **({"late": True} if late else {}),
                 **(tool.notes or {}),
+                **({"agent_name": tool.partner} if tool.partner else {}),
             },
         },
     )
@@ -60,6 +61,7 @@ def start_tool(
         "model": None,
         "tool_call_id": tool.tool_call_id,
         "arguments": tool.arguments,
+        **({"agent_name": tool.partner} if tool.partner else {}),
     }
     emit(tx, scope, "step.started", at, payload, tool.step_id)
 

@@ -23,7 +23,7 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
     limits = table.limits.model_dump()
     modes = {
         mode: {
-            "tools": [tool.name for tool in definition.in_mode(mode).tools],
+            "tools": [tool.name for tool in definition.known().in_mode(mode).tools],
             "limits": {**limits, "max_iterations": table.max_iterations(mode)},
             "planner": table.plans(mode),
         }
@@ -39,6 +39,8 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "parameters": table.parameters,
         "modes": modes,
         "tools": tools(definition),
+        "handoffs": list(table.handoffs),
+        "problems": [masker.text(problem) for problem in definition.problems()],
         "context": table.context.model_dump(),
     }
 
@@ -54,7 +56,7 @@ def first_provider(router: Router, definition: Definition) -> str | None:
 
 def tools(definition: Definition) -> list[Json]:
     """The tools that an agent offers to its model."""
-    return [_tool(tool) for tool in definition.tools]
+    return [_tool(tool) for tool in definition.known().tools]
 
 
 def _tool(tool: Tool) -> Json:

@@ -130,6 +130,7 @@ class Services:
         for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()
+        self.agents.servers.close()
         self.transport.close()
         self._demo.stop()
         self.store.close()

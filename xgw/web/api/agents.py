@@ -43,7 +43,7 @@ def list_agents() -> Response:
 def get_agent(name: str) -> Response:
     """GET /agents/{name}"""
     edge.only()
-    return edge.answer(_show(agent_sessions.named(name)))
+    return edge.answer(_show(agent_sessions.looked_at(name)))
 
 
 @routes.post("/agents/<name>/chat")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from xgw.agents.forking import find_shown
 from xgw.errors import unprocessable
 from xgw.queries import messages, requests, sessions, steps, turns
 from xgw.web import agents, serialize
@@ -44,6 +45,7 @@ def open_session() -> Response:
         definition = edge.services().scheduler.agents.get(name)
         if definition is None:
             raise unprocessable(f"there is no agent {name!r}", param="agent")
+        definition.look()
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
     return edge.answer(whole(session), 201 if is_new else 200)
 
@@ -56,6 +58,17 @@ def change_session(ref: str) -> Response:
     row = find(ref)
     edge.services().control.change_session(row, changes)
     return edge.answer(whole(find(row["id"])))
+
+
+@routes.post("/sessions/<ref>/fork")
+def fork_session(ref: str) -> Response:
+    """POST /sessions/{id or key}/fork: 201, a session with the history up to a turn"""
+    edge.only()
+    row = find(ref)
+    turn_id = fields.required(fields.read(fields.NAMING_TURN, needed=True), "turn_id")
+    shown = find_shown(edge.services().store, row["id"])
+    new_id = edge.services().control.fork_session(row, turn_id, shown)
+    return edge.answer(whole(find(new_id)), 201)
 
 
 @routes.delete("/sessions/<ref>")

@@ -219,6 +219,17 @@ def _session() -> Json:
 _SESSION = _path("session", "an id, or the session's key if there is no `/` in it")
 
 
+def _fork() -> Json:
+    operation = _operation(
+        "sessions",
+        "a new session that shares the history up to a turn",
+        {"201": "Session"},
+        *("404", "409", "413", "415", "503"),
+        **_body(of({"turn_id": {"type": "string", "minLength": 1}}), required=True),
+    )
+    return {"parameters": [_SESSION], "post": operation}
+
+
 def _inside(noun: str, schema: str, *parameters: Json) -> Json:
     listed = _get("sessions", f"{noun} of a session", schema, *parameters, codes=("404",))
     return {"parameters": [_SESSION], **listed}
@@ -328,6 +339,7 @@ def paths() -> Json:
         "/agents/{name}/chat/stream": _chat_stream(),
         "/sessions": _sessions(),
         "/sessions/{session}": _session(),
+        "/sessions/{session}/fork": _fork(),
         "/sessions/{session}/messages": _inside("messages", "MessageList", *PAGE),
         "/sessions/{session}/turns": _inside("turns", "TurnList", *turns),
         "/sessions/{session}/steps": _inside("steps", "StepList", *PAGE, EXPAND),

@@ -288,6 +288,8 @@ def _agent() -> Json:
             "parameters": {"type": "object"},
             "modes": of({"chat": mode, "task": mode}),
             "tools": {"type": "array", "items": ref("Tool")},
+            "handoffs": {"type": "array", "items": text},
+            "problems": {"type": "array", "items": text},
             "context": of({"window": COUNT, **shares}),
         }
     )
