@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -372,15 +374,15 @@ def test_a_client_key_reaches_its_own_projects_sessions_alone(tmp_path: Path) ->
 # -- processes that are gone -----------------------------------------------------------------------
 
 
-def crashed(gate: AgentGate, key: str, *, queued: bool) -> Row:
-    """A turn that a process left which is gone."""
+def crashed(gate: AgentGate, key: str, *, queued: bool, owned_by: str = GONE) -> Row:
+    """A turn that a process left which is gone, or has if it is not."""
     session = gate.post("/sessions", {"agent": "a", "session_key": key}).json
     turn_id = ids.mint("turn")
     scope = Scope("default", session["id"], turn_id, ids.mint("run"), ids.trace_id_of(turn_id))
     facts = TurnFacts(
         *(scope, clock.now(), None, "left", None),
         agent_name="a",
-        owner=GONE,
+        owner=owned_by,
         is_exclusive=True,
         overrides={"mode": "chat", "parameters": {"top_p": 0.5}},
     )
@@ -470,6 +472,66 @@ def test_what_waited_in_a_process_that_is_gone_is_taken_up(gate: AgentGate) -> N
     assert (turn["final_output"], turn["status"]) == ("taken up", "success")
     assert gate.model.asked[0].json["top_p"] == 0.5
     assert gate.gate.all(Run, Run.turn_id == turn["id"])[0]["owner"] == owner.own()
+
+
+@contextlib.contextmanager
+def another_process() -> Iterator[str]:
+    """One that lives as long as the block; its name as an owner."""
+    code = "from xgw.recording import owner; print(owner.own(), flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_whoever_waits_in_another_process_comes_first(gate: AgentGate) -> None:
+    gate.model.will(says("left, taken up"), says("next"))
+    with another_process() as theirs:
+        left = crashed(gate, "two processes", queued=True, owned_by=theirs)
+        answer = gate.say("next", "two processes", wait=0)
+        assert (answer["runStatus"], answer["queuePosition"]) == ("queued", 1)
+        gate.gate.services.scheduler.take_up()
+        assert statuses(gate, "two processes") == [("queued", None)] * 2
+    assert gate.ended(answer)["final_output"] == "next"
+    assert gate.turn(left)["final_output"] == "left, taken up"
+    assert [one["content"] for one in gate.sent(1)[1:]] == ["left", "left, taken up", "next"]
+
+
+def test_a_turn_that_another_process_got_ahead_of_goes_on_waiting(gate: AgentGate) -> None:
+    """It begins there in the moment in which the one before ends here."""
+    with another_process() as theirs:
+        with under_way(gate, "ahead") as first:
+            gate.model.will(says("done"), says("second"))
+            second = gate.say("second", "ahead", wait=0)
+            left = crashed(gate, "ahead", queued=True, owned_by=theirs)
+            begins = (
+                "CREATE TRIGGER gets_ahead AFTER UPDATE OF status ON turns "
+                f"WHEN NEW.id = '{first['turnId']}' AND NEW.status = 'success' BEGIN "
+                f"UPDATE turns SET status = 'running', exclusive_key = session_id "
+                f"WHERE id = '{left['turnId']}'; "
+                f"UPDATE runs SET status = 'running' WHERE turn_id = '{left['turnId']}'; END"
+            )
+            run_sql(gate, begins)
+        gate.ended(first)
+        eventually(lambda: gate.turn(left)["status"] == "running")
+        assert gate.turn(second)["status"] == "queued"
+        run_sql(gate, "DROP TRIGGER gets_ahead")
+    for ticket in gate.gate.services.recovery.reconcile():
+        assert ticket.wait(10)
+    gate.cancel(left["turnId"])
+    assert gate.ended(second)["final_output"] == "second"
+
+
+def run_sql(gate: AgentGate, text: str) -> None:
+    def work(tx: Transaction) -> None:
+        tx.execute(text)
+
+    assert gate.gate.services.writer.submit(work).wait(10)
 
 
 def test_calls_without_a_recorded_result_get_one_when_the_history_is_sent(

@@ -17,6 +17,7 @@ from xgw.agents.snapshots import snapshot_of
 from xgw.agents.turns import Turn
 from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
+from xgw.queries.agents import find_first_queued
 from xgw.recording.agents import Then
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import Cause
@@ -164,17 +165,31 @@ class Driver:
                 active.done.set()
             if waits:
                 return None
-            while line.waiting and not self._calls.closing:
-                turn = line.waiting.popleft()
-                definition = self._start_queued(turn)
+            while not self._calls.closing and (turn := self._first_of(line)) is not None:
+                line.waiting.remove(turn)
+                try:
+                    definition = self._start_queued(turn)
+                except sqlite3.IntegrityError:  # a turn of another process has just begun
+                    line.waiting.appendleft(turn)
+                    return None
                 if definition is not None:
                     line.active = turn
                     return turn, definition
                 turn.done.set()
         return None
 
+    def _first_of(self, line: Line) -> Turn | None:
+        """The turn whose time has come; None if there is none, or it waits in another process."""
+        if not line.waiting:
+            return None
+        first = find_first_queued(self._store, line.session_id)
+        return line.waiting[0] if first is None else line.find_waiting(first)
+
     def _start_queued(self, turn: Turn) -> Definition | None:
-        """Begin a turn that waited; None if it is over, or its agent is gone."""
+        """Begin a turn that waited; None if it is over, or its agent is gone.
+
+        sqlite3.IntegrityError if another turn of the session is under way.
+        """
         definition = self._agents.get(turn.agent_name)
         if definition is None:
             self.end(turn, NO_AGENT)
@@ -187,6 +202,8 @@ class Driver:
         if ticket.error is None:
             return definition
         self._calls.remove(turn.scope.turn_id, turn.call)
+        if isinstance(ticket.error, sqlite3.IntegrityError):
+            raise ticket.error
         return None
 
     def advance(self, line: Line) -> None:

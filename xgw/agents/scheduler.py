@@ -24,7 +24,7 @@ from xgw.agents.preparing import new_scope, queued_turn, turn_facts
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import conflict, overloaded
 from xgw.exchange.calls import Calls
-from xgw.queries.agents import find_holder, list_queued
+from xgw.queries.agents import find_first_queued, find_holder, list_queued
 from xgw.recording import owner
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import USER_CANCEL, Cause
@@ -98,7 +98,7 @@ class Scheduler:
         turn = Turn(new_scope(session), definition.name, wanted)
         if line.active is None:
             self._make_room(line, busy)
-        is_free = line.active is None and not line.waiting and not self._is_held(line)
+        is_free = line.active is None and not line.waiting and not self._is_taken(line)
         if not is_free and busy == "reject":
             raise conflict(BUSY.format(line.session_id), code="session_busy")
         if is_free:
@@ -243,8 +243,7 @@ class Scheduler:
     def take_up(self) -> None:
         """Queue here what waited in processes that are gone, and begin what can begin."""
         for row in list_queued(self._store):
-            own = row["owner"] == self._parts.means.recorder.owner
-            if not own and not owner.is_alive(row["owner"]):
+            if not owner.is_alive(row["owner"]):
                 self._adopt(row)
         for line in self._lines.all():
             self._nudge(line)
@@ -272,6 +271,10 @@ class Scheduler:
             self._driver.advance(line)
 
     # -- small things --------------------------------------------------------------------------
+
+    def _is_taken(self, line: Line) -> bool:
+        """Whether one is, or waits for that, in whatever process."""
+        return self._is_held(line) or find_first_queued(self._store, line.session_id) is not None
 
     def _is_held(self, line: Line) -> bool:
         """Whether a turn of the session is under way in the store, in whatever process."""

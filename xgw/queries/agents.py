@@ -66,6 +66,13 @@ def list_queued(store: Store) -> list[Row]:
     return rows
 
 
+def find_first_queued(store: Store, session_id: str) -> str | None:
+    """The turn that waits the longest in a session, in whatever process; None if none does."""
+    waits = [Turn.session_id.concat("") == session_id, Turn.status == "queued"]
+    row = store.fetch_one(Turn.select(Turn.id).where(*waits).order_by(Turn.turn_index))
+    return None if row is None else row["id"]
+
+
 def list_open(store: Store, session_id: str) -> list[Row]:
     """An agent's turns in a session that run or wait, as lines in order: one statement."""
     page = Page(MOST_OPEN, None, "asc")
