@@ -338,13 +338,28 @@
     box.form.requestSubmit();
   });
 
-  // What cannot be done in place is sent once more by the browser, which shows why.
+  // What cannot be done in place is told in the form, which keeps what was written, or on the page
+  // where the form has gone meanwhile; else it is sent once more by the browser, which shows why.
   addEventListener("submit", async (event) => {
     const form = event.target;
     if (!form.matches("[data-in-place]") || !live()) return;
     event.preventDefault();
-    if (await send(form)) form.submit();
+    if (form.hasAttribute("data-sending")) return;
+    form.setAttribute("data-sending", "");
+    const alert = form.querySelector("[role=alert]"), words = await send(form);
+    form.removeAttribute("data-sending");
+    if (alert) tell(form, alert, words);
+    else if (words) form.submit();
   });
+
+  function tell(form, alert, words) {
+    const place = form.isConnected ? alert : document.querySelector("[data-told]");
+    if (place) place.textContent = words;
+    if (!form.isConnected) return;
+    const box = form.querySelector("textarea, input[type=text]");
+    if (words && box) { box.setAttribute("aria-invalid", "true"); box.focus(); }
+    else if (box) box.removeAttribute("aria-invalid");
+  }
 
   addEventListener("submit", async (event) => {
     const form = event.target, box = form.elements.message;

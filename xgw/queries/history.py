@@ -32,7 +32,7 @@ class Window:
     ends. `left_out`: these turns have more messages than MOST_MESSAGES or more steps than
     `runs.MOST_STEPS`, and the earliest ones are not here.
     Of messages `content`, `parts` and `tool_calls` are cut, see `cuts`; a step under way has
-    `partial_output`.
+    `partial_output`. `runs` are the light runs of these turns, those of one in order.
 
     `waiting` are an agent's turns in this session that are open, as lines in order. `chosen` is the
     turn that is looked at closely, with its `runs` and their `steps` in order, None before the
@@ -42,6 +42,7 @@ class Window:
     turns: list[Row] = field(default_factory=list)
     messages: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
+    runs: Mapping[str, list[Row]] = field(default_factory=dict)
     older: str | None = None
     newer: str | None = None
     left_out: bool = False
@@ -65,8 +66,8 @@ def read(store: Store, session_id: str, page: Page, turn_id: str = "") -> Window
     """A page of turns and what was said in them: three statements.
 
     `turn_id` is the one to look at closely; without it, it is the one that began last. One more
-    statement where that has a configuration or the parts of messages are long. Raises ApiError 400
-    `invalid_cursor`.
+    statement where that is an agent's, and one where it has a configuration or the parts of
+    messages are long. Raises ApiError 400 `invalid_cursor`.
     """
     with snapshot(store):
         found, waiting = lines.fetch_beside(
@@ -147,11 +148,12 @@ def _window(
         turns,
         messages,
         steps,
+        _by_turn(begun),
         pages.cursor_at(BY_INDEX, turns[-1]) if has_older else None,
         pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
         more_said or more_done,
         waiting,
-        _closely(chosen, done),
+        _closely(chosen, runs.with_kept(store, chosen, done)),
         decoded(bodies[config]) if config and config in bodies else None,
     )
 
@@ -164,6 +166,13 @@ def _newest(turns: Sequence[Row]) -> Row:
 def _own(turn: Row, begun: Mapping[str, Row], steps: Iterable[Row]) -> list[Row]:
     own = {id: run for id, run in begun.items() if run["turn_id"] == turn["id"]}
     return runs.together(own, [step for step in steps if step["turn_id"] == turn["id"]])
+
+
+def _by_turn(begun: Mapping[str, Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for run in sorted(begun.values(), key=lambda row: int(row["run_index"])):
+        found.setdefault(run["turn_id"], []).append(run)
+    return found
 
 
 def _closely(line: Row, done: list[Row]) -> Row:

@@ -22,7 +22,8 @@ from xgw.store.models import Event, Turn
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A turn without what it answered, `user_input` cut short, with `runs` as light ones.
+    """A turn without what it answered, `user_input` cut short, with `runs` as light ones, of an
+    agent with all that these keep.
 
     `config` is what its `config_snapshot` says, None where there is none (any more); `messages` are
     as `messages.shown_of_turn` has them, where they were asked for. `newest` is the `seq` of the
@@ -36,7 +37,7 @@ class Panel:
 
 
 def find(store: Store, turn_id: str) -> Panel | None:
-    """The panel of a turn: two statements, three with a configuration."""
+    """The panel of a turn: two statements, of an agent three, one more with a configuration."""
     with snapshot(store):
         turn = _find(store, turn_id)
         if turn is None:
@@ -47,7 +48,8 @@ def find(store: Store, turn_id: str) -> Panel | None:
 
 
 def find_whole(store: Store, turn_id: str) -> Panel | None:
-    """The same with its messages: three statements, four with a configuration or long parts."""
+    """The same with its messages: three statements, of an agent four, one more where a
+    configuration or long parts are read."""
     with snapshot(store):
         turn = _find(store, turn_id)
         if turn is None:
@@ -66,7 +68,7 @@ def _find(store: Store, turn_id: str) -> Row | None:
     [turn] = rows
     if turn["user_input"] is not None:
         turn["user_input"] = turn["user_input"][:CHARACTERS]
-    turn["runs"] = runs.light_of_turn(store, turn_id)
+    turn["runs"] = runs.with_kept(store, turn, runs.light_of_turn(store, turn_id))
     return turn
 
 

@@ -24,7 +24,15 @@ STEP_COLUMNS = [f for f in Step._meta.sorted_fields if f.name not in _HEAVY_OF_S
 """Of a step what a line needs: nothing whose size has no bound."""
 
 _OF_RUN = "of_run_"
-_RUN_COLUMNS = (Run.id, Run.turn_id, Run.run_index, Run.status, Run.kind)
+_RUN_COLUMNS = (
+    Run.id,
+    Run.turn_id,
+    Run.run_index,
+    Run.status,
+    Run.kind,
+    Run.from_run_id,
+    Run.metadata,
+)
 
 
 def of_turn(store: Store, turn_id: str) -> list[Row]:
@@ -94,6 +102,14 @@ def light_of_turn(store: Store, turn_id: str) -> list[Row]:
     A step has `metadata` beside its light columns, one under way `partial_output`.
     """
     return together(*_parted(_ALL.fetch(store, [turn_id])))
+
+
+def with_kept(store: Store, turn: Row, runs: Iterable[Row]) -> list[Row]:
+    """Light runs of a turn; of an agent's with all of their columns: one statement, else none."""
+    if turn["endpoint"] is not None or turn["agent_name"] is None:
+        return list(runs)
+    kept = {row["id"]: row for row in store.fetch(Run.select().where(Run.turn_id == turn["id"]))}
+    return [{**kept.get(run["id"], {}), **run} for run in runs]
 
 
 def together(runs: Mapping[str, Row], steps: Iterable[Row]) -> list[Row]:

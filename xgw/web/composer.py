@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xgw.agents.definition import MODES, Agents, Definition
-from xgw.config import Mode
+from xgw.config import Config, Mode
 from xgw.errors import unprocessable
 from xgw.web.api import fields
 
@@ -67,6 +67,12 @@ def composer_of_session(
         shut = f"The agent {agent} is not defined any more: nothing can be said to it."
     action = f"/ui/sessions/{session['id']}/messages"
     return Composer(action, csrf, agent, session["mode"] or "chat", MODES, shut, refused)
+
+
+def models_of(config: Config) -> list[str]:
+    """The models that are offered where one is chosen: any other name that is served does too."""
+    named = [route.model for route in config.routes] + [a.model for a in config.agents.values()]
+    return sorted({name for name in named if name and "*" not in name})
 
 
 def line_of(session_id: str, turns: Sequence[Row], csrf: str) -> Line:

@@ -10,6 +10,9 @@ from typing import Any
 from xgw import clock, spelling
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
+from xgw.web.decisions import AskedCall, Refused, asked_calls
+from xgw.web.rerunview import RerunForm, rerun_of
+from xgw.web.runview import KINDS, changed_words, counting, seen_of
 from xgw.web.stops import NO_LIMITS, Stop, stops_of_agent, stops_of_context, stops_of_waiting
 from xgw.web.waterfall import Waterfall, waterfall_of
 
@@ -34,8 +37,10 @@ _ENDED_BY = {
 class TurnView:
     """Everything that the panel of a turn shows; `csrf` is for its buttons, "" where it has none.
 
-    `run` is the one shown, of `runs`; `current` the step that began last of those under way,
-    `progress` what `step.progress` says of it.
+    `run` is the one shown, of `runs`, `is_chosen` if it was asked for; `counts` the one whose
+    answer the turn shows. `current` is the step that began last of those under way, `progress` what
+    `step.progress` says of it. `asked` are the calls that wait for a person, `refused` a form that
+    was not taken, `rerun` the one to run it once more.
     """
 
     turn: Row
@@ -56,6 +61,59 @@ class TurnView:
     fields: tuple[tuple[str, str], ...]
     csrf: str
     progress: Row | None
+    counts: Row | None
+    is_chosen: bool
+    asked: tuple[AskedCall, ...]
+    refused: Refused | None
+    rerun: RerunForm | None
+
+    @property
+    def is_agents(self) -> bool:
+        """Whether an agent runs it, here."""
+        return self.turn["endpoint"] is None and self.turn["agent_name"] is not None
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether its session can be forked at it."""
+        return self.rerun is not None and self.turn["session_id"] is not None
+
+    @property
+    def state_words(self) -> str | None:
+        """How it stands, where one word would not tell."""
+        return "waiting for approval" if self.asked else None
+
+    @property
+    def undecided(self) -> tuple[AskedCall, ...]:
+        """The calls that a person is to decide about."""
+        return tuple(call for call in self.asked if call.waits)
+
+    @property
+    def answer_words(self) -> str:
+        """Whose answer the turn shows, where it has several runs and none is under way."""
+        counts = self.counts
+        if counts is None or len(self.runs) < 2 or self.is_open:
+            return ""
+        number = f"run {counts['run_index'] + 1}"
+        if counts["status"] == "success":
+            return f"The answer shown is that of {number}, the newest that succeeded."
+        return f"None of its runs succeeded; what {number} left is shown."
+
+    def run_words(self, run: Row) -> str:
+        """A run as its tab names it."""
+        word = KINDS.get(run["kind"], run["kind"])
+        return f"Run {run['run_index'] + 1} · {word}"
+
+    def changed_words(self, run: Row) -> str:
+        """What a run changes of the one that it goes on from or repeats."""
+        return changed_words(run, self.runs)
+
+    def seen(self, messages: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+        """Of these messages of the turn those that it shows, and the steps that it shows."""
+        run = self.run if self.is_chosen else self.counts
+        if run is None:
+            return list(messages), []
+        steps = [step for one in self.runs for step in one["steps"]]
+        return seen_of(run, self.runs, messages, steps)
 
     @property
     def input_tokens(self) -> tuple[int | None, str | None]:
@@ -85,13 +143,18 @@ def view_of(
     csrf: str = "",
     limits: Mapping[str, Any] = NO_LIMITS,
     progress_of: Callable[[str], Row | None] = lambda _: None,
+    config: Row = NO_LIMITS,
+    refused: Refused | None = None,
+    from_step: str = "",
 ) -> TurnView:
     """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise.
 
-    `limits` are those that an agent's turn began with, as in its `config_snapshot`.
+    `config` is the agent as its turn began with it, `limits` are those in it. `from_step` names the
+    step that it may be run again from.
     """
     runs: Sequence[Row] = turn["runs"]
-    run = next((r for r in runs if r["id"] == run_id), runs[-1] if runs else None)
+    chosen = next((r for r in runs if r["id"] == run_id), None)
+    run = chosen or (runs[-1] if runs else None)
     steps: Sequence[Row] = run["steps"] if run else ()
     newest = runs[-1] if runs else None
     state = state_of_turn(turn["status"], newest["status"] if newest else None)
@@ -99,6 +162,7 @@ def view_of(
     calls = [step for step in steps if step["step_type"] == "llm_call"]
     waits = [step for step in running if step["tool_call_id"]]
     last = calls[-1] if calls else None
+    asked = asked_calls(newest)
     now = clock.now()
     return TurnView(
         turn=turn,
@@ -108,8 +172,8 @@ def view_of(
         state=state,
         is_open=state in OPEN_STATES,
         current=running[-1] if running else None,
-        waits_since=waits[0]["started_at"] if waits else turn["started_at"] or turn["created_at"],
-        waits_for=tuple(step["name"] or spelling.UNKNOWN for step in waits),
+        waits_since=_waits_since(turn, waits, newest if asked else None),
+        waits_for=_waits_for(waits, asked),
         served=wording.served_words(turn["final_provider_name"], turn["final_model"]),
         served_by_attempt=_late_attempt(last),
         ended_words=_ended_words(turn),
@@ -123,7 +187,27 @@ def view_of(
         fields=tuple(_fields(turn, calls)),
         csrf=csrf,
         progress=progress_of(running[-1]["id"]) if running else None,
+        counts=counting(runs),
+        is_chosen=chosen is not None,
+        asked=asked,
+        refused=refused,
+        rerun=rerun_of(turn, runs, config, refused, from_step) if csrf else None,
     )
+
+
+def _waits_since(turn: Row, waits: Sequence[Row], asking: Row | None) -> datetime.datetime:
+    """When it began to wait: for its client's tools, or for a person (`asking` is the run)."""
+    found: datetime.datetime = turn["started_at"] or turn["created_at"]
+    if waits:
+        found = waits[0]["started_at"]
+    elif asking is not None and (at := (asking.get("checkpoint") or {}).get("at")):
+        found = clock.parse_time(at)
+    return found
+
+
+def _waits_for(waits: Sequence[Row], asked: Sequence[AskedCall]) -> tuple[str, ...]:
+    names = [call.name for call in asked if call.waits] or [step["name"] for step in waits]
+    return tuple(dict.fromkeys(name or spelling.UNKNOWN for name in names))
 
 
 def _late_attempt(call: Row | None) -> int | None:

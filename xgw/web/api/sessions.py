@@ -64,11 +64,8 @@ def change_session(ref: str) -> Response:
 def fork_session(ref: str) -> Response:
     """POST /sessions/{id or key}/fork: 201, a session with the history up to a turn"""
     edge.only()
-    row = find(ref)
     turn_id = fields.required(fields.read(fields.NAMING_TURN, needed=True), "turn_id")
-    shown = find_shown(edge.services().store, row["id"])
-    new_id = edge.services().control.fork_session(row, turn_id, shown)
-    return edge.answer(whole(find(new_id)), 201)
+    return edge.answer(whole(find(fork(ref, turn_id))), 201)
 
 
 @routes.delete("/sessions/<ref>")
@@ -116,6 +113,13 @@ def list_requests(ref: str) -> Response:
     found = requests.list_requests(edge.services().store, wanted, page, edge.project())
     shown = edge.show_payloads(found.rows)
     return edge.answer_list(found, lambda row: serialize.request(row, shown))
+
+
+def fork(ref: str, turn_id: str) -> str:
+    """A new session with the history of this one up to a turn; its id."""
+    row = find(ref)
+    shown = find_shown(edge.services().store, row["id"])
+    return edge.services().control.fork_session(row, turn_id, shown)
 
 
 def find(ref: str) -> Row:

@@ -20,6 +20,7 @@ from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
 from xgw.web.live.turns import PAUSE, load, panel, view_with, window_of
+from xgw.web.runview import seen_in
 from xgw.web.sessionview import Block, SessionView
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView
@@ -58,9 +59,10 @@ def load_whole(
         if head is None:
             return None
         window = _window(services, head.session["id"], turn, cursor)
+    said, steps = seen_in(window.runs, window.messages, window.steps)
     found = entries_of(
-        window.messages,
-        window.steps,
+        said,
+        steps,
         lambda step: growth_of(services.recorder.live, step),
     )
     blocks = [Block(line, found.get(line["id"], [])) for line in reversed(window.turns)]

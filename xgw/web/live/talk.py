@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+_OF_RUNS = frozenset({"run.started", "run.completed"})
 _OF_STEPS = frozenset({"step.completed", "llm.error", "tool.requested", "tool.approval_decided"})
 
 
@@ -45,6 +46,8 @@ class Talk:
         self.turns: dict[str, Changes] = defaultdict(Changes)
         self.stored: set[str] = set()
         """Turns of which a stored event told."""
+        self.restated: set[str] = set()
+        """Turns in which a run began or ended: what they show may be another run's."""
 
     def note(self, envelope: Envelope) -> None:
         """Remember what an event of a turn changes."""
@@ -57,6 +60,8 @@ class Talk:
             self._note_growth(turn_id, step_id, envelope)
             return
         changes = self.turns[turn_id]
+        if envelope.type in _OF_RUNS:
+            self.restated.add(turn_id)
         if envelope.type == "message.added" and step_id is None:
             changes.note(changes.messages, envelope.payload["message_id"], is_new=True)
         elif step_id is None:
@@ -80,9 +85,15 @@ class Talk:
                 changes.note(changes.steps, step_id, is_new=False)
 
     def draw_entries(self, view: TurnView) -> list[Swap]:
-        """The entries of a turn that changed, new ones at the end of the others."""
-        changes = self.turns.pop(view.turn["id"], None)
-        self.stored.discard(view.turn["id"])
+        """The entries of a turn that changed, new ones at the end of the others; all of them where
+        they may be another run's."""
+        turn_id = view.turn["id"]
+        changes = self.turns.pop(turn_id, None)
+        self.stored.discard(turn_id)
+        if turn_id in self.restated and len(view.runs) > 1:
+            entries = load_entries(self._services, view)
+            html = render("turns/_entries.html", turn_id=turn_id, entries=entries)
+            return [Swap(f"entries-{turn_id}", html)]
         if changes is None or not (changes.steps or changes.messages):
             return []
         found = load_entries(self._services, view, changes)
@@ -116,13 +127,14 @@ class Talk:
         """Drop what nobody is to see: a page shows some turns, its session may have others."""
         self.turns.clear()
         self.stored.clear()
+        self.restated.clear()
         if len(self._places) > 10_000:
             self._places.clear()
 
 
 def load_entries(services: Services, view: TurnView, changes: Changes | None = None) -> list[Entry]:
-    """The entries of a turn's run, all of them or those that changed, in order."""
-    steps = list(view.steps)
+    """The entries that a turn shows, all of them or those that changed, in order."""
+    _, steps = view.seen(())
     if changes is not None:
         steps = [step for step in steps if step["id"] in changes.steps]
     found = messages.shown_of_turn(
@@ -131,12 +143,18 @@ def load_entries(services: Services, view: TurnView, changes: Changes | None = N
         ids=None if changes is None else list(changes.messages),
         step_ids=[step["id"] for step in steps],
     )
-    return entries_with(services, view, found, steps)
+    said, _ = view.seen(found)
+    return _entries(services, view, said, steps)
 
 
-def entries_with(
+def entries_with(services: Services, view: TurnView, messages: Sequence[Row]) -> list[Entry]:
+    """The entries that a turn shows, of all of its messages."""
+    said, steps = view.seen(messages)
+    return _entries(services, view, said, steps)
+
+
+def _entries(
     services: Services, view: TurnView, said: Sequence[Row], steps: Sequence[Row]
 ) -> list[Entry]:
-    """The entries of a turn's run that these messages and steps make."""
     placed = entries_of(said, steps, lambda step: growth_of(services.recorder.live, step))
     return placed.get(view.turn["id"], [])

@@ -9,6 +9,7 @@ from xgw import errors
 from xgw.events import Envelope
 from xgw.queries import panels
 from xgw.web.api.feed import Wanted
+from xgw.web.decisions import Refused
 from xgw.web.live.screen import Swap
 from xgw.web.live.talk import Talk
 from xgw.web.stops import NO_LIMITS
@@ -26,7 +27,7 @@ PAUSE = 0.08
 def load(
     services: Services, turn_id: str, *, run_id: str | None = None, csrf: str = ""
 ) -> TurnView | None:
-    """The view of a turn, in two statements, an agent's in three; None if there is none."""
+    """The view of a turn, in two statements, an agent's in four; None if there is none."""
     found = panels.find(services.store, turn_id)
     if found is None:
         return None
@@ -34,7 +35,14 @@ def load(
 
 
 def view_with(
-    services: Services, turn: Row, config: Any, *, run_id: str | None = None, csrf: str = ""
+    services: Services,
+    turn: Row,
+    config: Any,
+    *,
+    run_id: str | None = None,
+    csrf: str = "",
+    refused: Refused | None = None,
+    from_step: str = "",
 ) -> TurnView:
     """The view of a turn with its `runs`; `config` is the agent as the turn began with it."""
     kept: Row = config if isinstance(config, dict) else {}
@@ -47,6 +55,9 @@ def view_with(
         csrf=csrf,
         limits=kept.get("limits") or NO_LIMITS,
         progress_of=services.recorder.live.progress_of,
+        config=kept,
+        refused=refused,
+        from_step=from_step,
     )
 
 

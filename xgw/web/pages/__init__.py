@@ -13,13 +13,27 @@ from xgw.web.pages import (
     login,
     messages,
     requests,
+    runs,
     sessions,
     static,
     steps,
     turns,
 )
 
-NOUNS = (static, login, find, board, sessions, messages, turns, steps, requests, agents, health)
+NOUNS = (
+    static,
+    login,
+    find,
+    board,
+    sessions,
+    messages,
+    turns,
+    runs,
+    steps,
+    requests,
+    agents,
+    health,
+)
 
 
 def create_pages() -> Blueprint:

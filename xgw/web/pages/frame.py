@@ -79,6 +79,8 @@ def back(default: str) -> Response:
     """303 to the page that a form was sent from, `default` where that is not known."""
     parts = urlsplit(request.referrer or "")
     inside = parts.netloc == request.host and parts.path.startswith("/ui/")
+    # A form that was refused is answered where it was sent to, and nothing is there to be read.
+    inside = inside and current_app.create_url_adapter(request).test(parts.path, "GET")  # type: ignore[union-attr]
     where = parts.path + (f"?{parts.query}" if parts.query else "")
     return see_other(where if inside else default)
 

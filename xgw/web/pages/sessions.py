@@ -12,7 +12,7 @@ from xgw.queries import sessions
 from xgw.web import serialize, words
 from xgw.web.api import agent_sessions, fields
 from xgw.web.api.agents import ask
-from xgw.web.composer import Refused, composer_of_session, read_message
+from xgw.web.composer import Refused, composer_of_session, models_of, read_message
 from xgw.web.live.session import load_whole
 from xgw.web.pages import frame
 
@@ -73,6 +73,7 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
         chosen=turn,
         composer=composer,
         line=whole.line,
+        models=models_of(running.config.config),
     )
 
 

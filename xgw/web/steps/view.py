@@ -57,6 +57,15 @@ class StepView:
         return bool(self.step["step_type"] == "llm_call")
 
     @property
+    def can_begin(self) -> bool:
+        """Whether its turn may be run again from this step on."""
+        step = self.step
+        is_over = step["is_agents"] and step["turn_status"] in ("success", "error", "cancelled")
+        if self.is_call:
+            return bool(is_over and not step["parent_step_id"] and (step["attempt"] or 1) == 1)
+        return bool(is_over and step["parent_step_id"] and step["tool_call_id"])
+
+    @property
     def tabs(self) -> Mapping[str, str]:
         """The names of all tabs by what the URL calls them."""
         return TABS
