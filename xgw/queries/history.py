@@ -140,9 +140,11 @@ def _window(
     ids = [row["id"] for row in turns]
     chosen = next((row for row in turns if row["id"] == turn_id), None) or _newest(turns)
     config: str | None = chosen["config_snapshot"]
-    messages, more_said, bodies = said_beside(store, ids, [config] if config else [])
     begun, steps, more_done = runs.newest_steps(store, ids)
     done = runs.light_of_turn(store, chosen["id"]) if more_done else _own(chosen, begun, steps)
+    keys = runs.told_of(steps) | ({config} if config else set())
+    messages, more_said, bodies = said_beside(store, ids, keys)
+    runs.with_told(steps, bodies)
     has_newer = turns[0]["turn_index"] < turns[0]["last_index"]
     return Window(
         turns,

@@ -91,11 +91,15 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A session with how it stands, and the `seq` of the newest event at that moment."""
+    """A session with how it stands, and the `seq` of the newest event at that moment.
+
+    `plan` is what the newest run of the turn that counts planned, None where it did not.
+    """
 
     session: Row
     overview: Overview
     newest: int
+    plan: Any = None
 
 
 def find_session(store: Store, ref: str) -> Head | None:
@@ -111,7 +115,7 @@ def find_session(store: Store, ref: str) -> Head | None:
     [found] = rows
     own = [name for name in found if name.startswith(standing.OF_SESSION)]
     session = {name.removeprefix(standing.OF_SESSION): found.pop(name) for name in own}
-    return Head(session, _session_overview(session, found), found["newest"])
+    return Head(session, _session_overview(session, found), found["newest"], found["plan"])
 
 
 def of_sessions(store: Store, rows: Iterable[Row]) -> Mapping[str, Overview]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +42,9 @@ def find(store: Store, turn_id: str) -> Panel | None:
         turn = _find(store, turn_id)
         if turn is None:
             return None
-        key = turn["config_snapshot"]
-        bodies = find_bodies(store, [key]) if key else {}
-    return Panel(turn, decoded(bodies[key]) if key in bodies else None, turn.pop("newest"))
+        keys = _keys(turn)
+        bodies = find_bodies(store, keys) if keys else {}
+    return Panel(turn, _config(turn, bodies), turn.pop("newest"))
 
 
 def find_whole(store: Store, turn_id: str) -> Panel | None:
@@ -54,10 +54,22 @@ def find_whole(store: Store, turn_id: str) -> Panel | None:
         turn = _find(store, turn_id)
         if turn is None:
             return None
-        key = turn["config_snapshot"]
-        said, bodies = messages.shown_beside(store, turn_id, [key] if key else [])
-    config = decoded(bodies[key]) if key in bodies else None
-    return Panel(turn, config, turn.pop("newest"), said)
+        said, bodies = messages.shown_beside(store, turn_id, _keys(turn))
+    return Panel(turn, _config(turn, bodies), turn.pop("newest"), said)
+
+
+def _keys(turn: Row) -> list[str]:
+    """The hashes of the bodies that a panel shows."""
+    told = runs.told_of(step for run in turn["runs"] for step in run["steps"])
+    return [*({turn["config_snapshot"]} - {None}), *told]
+
+
+def _config(turn: Row, bodies: Mapping[str, bytes]) -> Any:
+    """What the turn's configuration says; its compactions get what they tell."""
+    for run in turn["runs"]:
+        runs.with_told(run["steps"], bodies)
+    key = turn["config_snapshot"]
+    return decoded(bodies[key]) if key in bodies else None
 
 
 def _find(store: Store, turn_id: str) -> Row | None:

@@ -10,12 +10,15 @@ from peewee import JOIN, fn
 
 from xgw.queries.cuts import MOST
 from xgw.queries.pages import Row
+from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import SelectByIds
 from xgw.store.database import Store
 from xgw.store.models import Run, Step, Turn
 
 MOST_STEPS = 2000
+COMPACTION = "compaction"
+"""The name of the steps that compact a context."""
 
 _HEAVY_OF_STEP = frozenset(
     {"input_payload", "output_payload", "partial_output", "tool_calls", "usage_raw", "metadata"}
@@ -90,7 +93,7 @@ def newest_steps(store: Store, turn_ids: Sequence[str]) -> tuple[dict[str, Row],
     """Runs of these turns by id, their newest MOST_STEPS steps by the start, and if there are more.
 
     One statement. Runs are light and have no steps; a step is light, one under way has
-    `partial_output`.
+    `partial_output`, a compaction the hash of what it tells (`told`).
     """
     runs, steps = _parted(_NEWEST.fetch(store, turn_ids))
     return runs, steps[MOST_STEPS - 1 :: -1], len(steps) > MOST_STEPS
@@ -99,7 +102,8 @@ def newest_steps(store: Store, turn_ids: Sequence[str]) -> tuple[dict[str, Row],
 def light_of_turn(store: Store, turn_id: str) -> list[Row]:
     """The runs of a turn, light and in order, each with all of its `steps`: one statement.
 
-    A step has `metadata` beside its light columns, one under way `partial_output`.
+    A step has `metadata` beside its light columns, one under way `partial_output`, a compaction
+    the hash of what it tells (`told`).
     """
     return together(*_parted(_ALL.fetch(store, [turn_id])))
 
@@ -110,6 +114,19 @@ def with_kept(store: Store, turn: Row, runs: Iterable[Row]) -> list[Row]:
         return list(runs)
     kept = {row["id"]: row for row in store.fetch(Run.select().where(Run.turn_id == turn["id"]))}
     return [{**kept.get(run["id"], {}), **run} for run in runs]
+
+
+def told_of(steps: Iterable[Row]) -> set[str]:
+    """The hashes of what the compactions among light steps tell."""
+    return {step["told"] for step in steps if step["told"]}
+
+
+def with_told(steps: Iterable[Row], bodies: Mapping[str, bytes]) -> None:
+    """Give each compaction among light steps what it tells, `told`; None where that is unknown."""
+    for step in steps:
+        if step["name"] == COMPACTION:
+            found = decoded(bodies.get(step["told"] or "", b"null"))
+            step["told"] = found if isinstance(found, dict) else None
 
 
 def together(runs: Mapping[str, Row], steps: Iterable[Row]) -> list[Row]:
@@ -138,7 +155,9 @@ def _select(turn_ids: Sequence[str], *more: Any) -> peewee.ModelSelect[Run]:
         None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
     )
     columns = (column.alias(_OF_RUN + column.name) for column in _RUN_COLUMNS)
-    query = Run.select(*columns, *STEP_COLUMNS, so_far.alias("partial_output"), *more)
+    told: Any = peewee.Case(None, ((Step.name == COMPACTION, Step.output_payload),))
+    shown = (*STEP_COLUMNS, so_far.alias("partial_output"), told.alias("told"))
+    query = Run.select(*columns, *shown, *more)
     query = query.join(Step, JOIN.LEFT_OUTER, on=(Step.run_id == Run.id))
     return query.where(Run.turn_id.in_(turn_ids))
 

@@ -38,7 +38,8 @@ def of_sessions(ids: Sequence[str]) -> peewee.ModelSelect[Session]:
 def of_named_session(refs: Sequence[str]) -> peewee.ModelSelect[Session]:
     """The same of the session with this id, else with this key in `default`: given twice.
 
-    With all of its own columns, and the `seq` of the newest event.
+    With all of its own columns, the `plan` of that turn's newest run, and the `seq` of the newest
+    event.
     """
     id, key = refs
     other = Session.alias()
@@ -48,7 +49,12 @@ def of_named_session(refs: Sequence[str]) -> peewee.ModelSelect[Session]:
     )
     own = (column.alias(OF_SESSION + column.name) for column in Session._meta.sorted_fields)
     newest = Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)).alias("newest")
-    return _sessions().select_extend(*own, newest).where(Session.id == fn.COALESCE(by_id, by_key))
+    plan = Run.planner_state.alias("plan")
+    return (
+        _sessions()
+        .select_extend(*own, plan, newest)
+        .where(Session.id == fn.COALESCE(by_id, by_key))
+    )
 
 
 def _sessions() -> peewee.ModelSelect[Session]:

@@ -36,9 +36,10 @@ CountTokens = Callable[[Any], int | None]
 class StepCloseup:
     """A step with what is around it.
 
-    `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`
-    and `run_index`; `is_agents` is 1 where an agent runs the turn. `attempts` are those of its call
-    in order, itself among them, as light rows. The ids are of neighbours in the turn.
+    `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`,
+    `agent_name` and `run_index`; `is_agents` is 1 where an agent runs the turn. `attempts` are
+    those of its call in order, itself among them, as light rows. The ids are of neighbours in the
+    turn.
     """
 
     step: Row
@@ -175,6 +176,7 @@ def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
             Turn.turn_index,
             Turn.status.alias("turn_status"),
             (Turn.endpoint.is_null() & Turn.agent_name.is_null(False)).alias("is_agents"),
+            Turn.agent_name,
             Run.run_index,
             *neighbours,
         )

@@ -16,6 +16,7 @@ from xgw.queries import overview, pages, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
+from xgw.web.agents import own_window_of
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -140,7 +141,8 @@ def _session_rows(services: Services, rows: list[Row]) -> list[SessionRow]:
         SessionRow(
             row,
             seen[row["id"]],
-            services.prices.context_window(row["model"], providers.get(row["provider_name"])),
+            own_window_of(services.agents, row)
+            or services.prices.context_window(row["model"], providers.get(row["provider_name"])),
             pages.cursor_at(sessions.BY_ACTIVITY, row),
             is_gone=not row.get("fits", True),
         )

@@ -8,10 +8,16 @@ from typing import Any
 
 from xgw.agents.definition import MODES, Agents, Definition
 from xgw.config import Config, Mode
-from xgw.errors import unprocessable
+from xgw.errors import ApiError, unprocessable
 from xgw.web.api import fields
 
 Row = Mapping[str, Any]
+
+BUSY = (
+    ("queue", "wait in line"),
+    ("supersede", "cancel what runs"),
+    ("reject", "do not send"),
+)
 
 MOST_CHARACTERS = 100_000
 """Of a message from a page; the API takes longer ones."""
@@ -19,10 +25,12 @@ MOST_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A message that was not taken: why, in a sentence, and the message itself."""
+    """A message that was not taken: why, in a sentence, the message itself, and what was chosen."""
 
     words: str
     text: str
+    model: str = ""
+    if_busy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,21 @@ class Composer:
     modes: Sequence[Mode]
     shut: str = ""
     refused: Refused | None = None
+    can_wait: bool = False
+    """Whether a turn may be under way when it is sent."""
+
+    @property
+    def busy(self) -> Sequence[tuple[str, str]]:
+        """What becomes of a message that comes while a turn is under way, by what the form says."""
+        return BUSY
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """What was chosen in a form that was not taken."""
+        refused = self.refused
+        if refused is None:
+            return {"model": "", "ifBusy": "queue"}
+        return {"model": refused.model, "ifBusy": refused.if_busy or "queue"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +89,8 @@ def composer_of_session(
     elif agent not in agents:
         shut = f"The agent {agent} is not defined any more: nothing can be said to it."
     action = f"/ui/sessions/{session['id']}/messages"
-    return Composer(action, csrf, agent, session["mode"] or "chat", MODES, shut, refused)
+    mode = session["mode"] or "chat"
+    return Composer(action, csrf, agent, mode, MODES, shut, refused, can_wait=True)
 
 
 def models_of(config: Config) -> list[str]:
@@ -83,11 +107,21 @@ def line_of(session_id: str, turns: Sequence[Row], csrf: str) -> Line:
 
 
 def read_message(form: Mapping[str, str]) -> dict[str, Any]:
-    """`message` and `mode` of a form; ApiError 422 with a sentence for who wrote it."""
+    """`message`, `mode`, `model` and `ifBusy` of a form; ApiError 422 with a sentence for who wrote
+    it."""
     text = form.get("message", "").replace("\r\n", "\n")
     if not text.strip():
         raise unprocessable("there is nothing to send: the message is empty", param="message")
     if len(text) > MOST_CHARACTERS:
         told = f"the message has {len(text):,} characters, more than {MOST_CHARACTERS:,}"
         raise unprocessable(told, param="message")
-    return {"message": text, "mode": fields.MODE("mode", form.get("mode") or None)}
+    given: dict[str, Any] = {"message": text}
+    for name in ("mode", "model", "ifBusy"):
+        given[name] = fields.CHATTING[name](name, form.get(name, "").strip() or None)
+    return given
+
+
+def refused_message(refusal: ApiError, form: Mapping[str, str]) -> Refused:
+    """Why a form was not taken, with what stood in it."""
+    chosen = (form.get(name, "") for name in ("message", "model", "ifBusy"))
+    return Refused(refusal.message, *chosen)

@@ -7,11 +7,13 @@ as it goes on: so an entry is added once, by the event of its beginning, and red
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from xgw.config import handoff_name
 from xgw.queries import wording
+from xgw.queries.runs import COMPACTION
 from xgw.web.live.streams import Growth
 
 Row = Mapping[str, Any]
@@ -36,7 +38,8 @@ class Entry:
 
     `kind`: `message` (one that no step brought: user, system), `call` (of a model, with the
     messages of its answer and the texts that still grow), `tool` (with `call`, what was asked for,
-    and the messages of its result).
+    and the messages of its result), `compaction` (its step has what it tells). `within` names the
+    agent that a task was handed over to, whose entry this is; "" for the turn's own.
     """
 
     id: str
@@ -46,12 +49,21 @@ class Entry:
     growth: Growth = NOTHING_GROWS
     call: Call | None = None
     unanswered: tuple[Call, ...] = ()
+    within: str = ""
 
 
 def entries_of(
-    messages: Sequence[Row], steps: Sequence[Row], grows: Grows
+    messages: Sequence[Row],
+    steps: Sequence[Row],
+    grows: Grows,
+    among: Iterable[Row] | None = None,
 ) -> dict[str, list[Entry]]:
-    """The entries of each turn, by its id; `grows` says how a step under way does."""
+    """The entries of each turn, by its id; `grows` says how a step under way does.
+
+    `among` are all steps of these turns, where `steps` are some of them. The call that makes a
+    summary is a part of its compaction.
+    """
+    all_steps = {step["id"]: step for step in (steps if among is None else among)}
     by_step: dict[str, list[Row]] = defaultdict(list)
     known = {step["id"] for step in steps}
     for message in messages:
@@ -66,12 +78,33 @@ def entries_of(
             place = (message["created_at"], 0, message["message_index"])
             placed[message["turn_id"]].append((place, entry))
     for number, step in enumerate(steps):
+        above = all_steps.get(step["parent_step_id"] or "")
+        if above is not None and above["name"] == COMPACTION:
+            continue
         entry = _step(step, by_step[step["id"]], grows(step), calls, answered)
+        entry = replace(entry, within=_within(step, all_steps))
         placed[step["turn_id"]].append(((step["started_at"], 1, number), entry))
     return {
         turn_id: [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
         for turn_id, found in placed.items()
     }
+
+
+def partner_of(step: Row) -> str:
+    """The agent that a handoff hands its task over to; "" for any other step."""
+    if step["step_type"] != "handoff":
+        return ""
+    return str(step["name"] or "").removeprefix(handoff_name(""))
+
+
+def _within(step: Row, steps: Mapping[str, Row]) -> str:
+    """The agent of the nearest handoff above a step."""
+    above = steps.get(step["parent_step_id"] or "")
+    while above is not None:
+        if partner := partner_of(above):
+            return partner
+        above = steps.get(above["parent_step_id"] or "")
+    return ""
 
 
 def calls_of(message: Row) -> list[Call]:
@@ -118,6 +151,8 @@ def _step(
         asked = (call for message in messages for call in calls_of(message))
         left = tuple(call for call in asked if call.tool_call_id not in answered)
         return Entry(f"step-{step['id']}", "call", tuple(messages), step, growth, None, left)
+    if step["name"] == COMPACTION and step["step_type"] == "memory_write":
+        return Entry(f"step-{step['id']}", "compaction", tuple(messages), step)
     call = calls.get(step["tool_call_id"] or "") or _call_of(step)
     return Entry(f"step-{step['id']}", "tool", tuple(messages), step, call=call)
 

@@ -146,11 +146,12 @@ def view_of(
     config: Row = NO_LIMITS,
     refused: Refused | None = None,
     from_step: str = "",
+    servers: Row = NO_LIMITS,
 ) -> TurnView:
     """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise.
 
     `config` is the agent as its turn began with it, `limits` are those in it. `from_step` names the
-    step that it may be run again from.
+    step that it may be run again from, `servers` the MCP servers of tools.
     """
     runs: Sequence[Row] = turn["runs"]
     chosen = next((r for r in runs if r["id"] == run_id), None)
@@ -178,7 +179,7 @@ def view_of(
         served_by_attempt=_late_attempt(last),
         ended_words=_ended_words(turn),
         beyond=_beyond(turn),
-        waterfall=waterfall_of(steps, now),
+        waterfall=waterfall_of(steps, now, servers),
         stops=(
             *stops_of_waiting(waits if state == "waiting" else (), tool_wait_seconds, now),
             *stops_of_agent(turn, steps, limits, now),
@@ -207,7 +208,7 @@ def _waits_since(turn: Row, waits: Sequence[Row], asking: Row | None) -> datetim
 
 def _waits_for(waits: Sequence[Row], asked: Sequence[AskedCall]) -> tuple[str, ...]:
     names = [call.name for call in asked if call.waits] or [step["name"] for step in waits]
-    return tuple(dict.fromkeys(name or spelling.UNKNOWN for name in names))
+    return tuple(name or spelling.UNKNOWN for name in names)
 
 
 def _late_attempt(call: Row | None) -> int | None:

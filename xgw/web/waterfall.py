@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from xgw import spelling
 from xgw.queries import wording
-from xgw.queries.nesting import depths_of
+from xgw.queries.nesting import depths_of, in_tree_order
+from xgw.web.conversation import partner_of
 
 Row = Mapping[str, Any]
 
@@ -17,6 +19,7 @@ TICKS = 4
 MOST_BARS = 400
 DEEPEST = 3
 """What is deeper is shown as deep as this."""
+NO_SERVERS: Mapping[str, str] = MappingProxyType({})
 _ROUND = (1, 2, 5)
 
 
@@ -59,8 +62,12 @@ class Waterfall:
     left_out: int
 
 
-def waterfall_of(steps: Sequence[Row], now: datetime.datetime) -> Waterfall | None:
+def waterfall_of(
+    steps: Sequence[Row], now: datetime.datetime, servers: Mapping[str, str] = NO_SERVERS
+) -> Waterfall | None:
     """The steps of one run in the order of their starting; None without any.
+
+    `servers` names the MCP servers that tools are of, by the tool's name.
 
     Of more than MOST_BARS the first ones are left out, and counted.
     """
@@ -74,7 +81,10 @@ def waterfall_of(steps: Sequence[Row], now: datetime.datetime) -> Waterfall | No
     seconds = (until - start).total_seconds()
     is_open = any(step["status"] == "running" for step in shown)
     depths = depths_of(steps)
-    bars = tuple(_bar(step, start, seconds, now, depths[step["id"]]) for step in shown)
+    bars = tuple(
+        _bar(step, start, seconds, now, depths[step["id"]], servers)
+        for step in in_tree_order(shown)
+    )
     return Waterfall(start, until, is_open, _ticks(seconds), bars, len(steps) - len(shown))
 
 
@@ -93,7 +103,12 @@ def _ended(step: Row, now: datetime.datetime) -> datetime.datetime:
 
 
 def _bar(
-    step: Row, start: datetime.datetime, seconds: float, now: datetime.datetime, depth: int
+    step: Row,
+    start: datetime.datetime,
+    seconds: float,
+    now: datetime.datetime,
+    depth: int,
+    servers: Mapping[str, str],
 ) -> Bar:
     def share(length: float) -> float:
         return round(100 * length / seconds, 3)
@@ -102,7 +117,7 @@ def _bar(
     first = min(took, (step["ttft_ms"] or 0) / 1000)
     return Bar(
         step,
-        _name(step),
+        _name(step, servers),
         share((step["started_at"] - start).total_seconds()),
         share(took),
         share(first),
@@ -113,9 +128,10 @@ def _bar(
     )
 
 
-def _name(step: Row) -> str:
+def _name(step: Row, servers: Mapping[str, str]) -> str:
     if step["step_type"] != "llm_call":
-        return step["name"] or spelling.UNKNOWN
+        name = partner_of(step) or step["name"] or spelling.UNKNOWN
+        return f"{servers[name]} › {name}" if name in servers else name
     if (step["attempt"] or 1) > 1:
         return f"{wording.nth(step['attempt'])} attempt"
     return step["model"] or step["name"] or spelling.UNKNOWN

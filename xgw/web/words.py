@@ -174,6 +174,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "bytes": spelling.size,
     "moment": spelling.moment,
     "time_of_day": spelling.time_of_day,
+    "compaction_words": wording.compaction_words,
     "served": wording.served_words,
     "counted": wording.counted,
     "state_of_request": wording.state_of_request,

@@ -30,6 +30,11 @@ class Offered:
     _told: Told
 
     @property
+    def server_name(self) -> str:
+        """The table of the server that it is of."""
+        return self._server.name
+
+    @property
     def description(self) -> str:
         """As the server gives it."""
         return self._told.description

@@ -23,8 +23,7 @@ def get_context(ref: str) -> Response:
     expanded = request.args.get("expand")
     if expanded not in (None, "payloads"):
         raise unprocessable("expand can only be payloads", param="expand")
-    session = find(ref)
-    shown = _of_agent(session) if session["kind"] == "agent" else _of_last_call(session)
+    shown = context_of(find(ref))
     return edge.answer(shown if expanded else contextview.without_bodies(shown))
 
 
@@ -34,13 +33,23 @@ def compact(ref: str) -> Response:
     edge.only()
     fields.read({})
     session = find(ref)
+    compact_now(session)
+    return edge.answer(whole(find(session["id"])))
+
+
+def context_of(session: Row) -> Json:
+    """What the next call of a session would send, its parts with all that is in them."""
+    return _of_agent(session) if session["kind"] == "agent" else _of_last_call(session)
+
+
+def compact_now(session: Row) -> None:
+    """Make the context of an agent's session shorter; ApiError 409 where that cannot be."""
     if session["kind"] != "agent":
         message = f"session {session['id']} is no agent's: its clients say what is sent in it"
         raise conflict(message, code="no_agent")
     running = edge.services()
     definition = _definition(session)
     standing.compact_now(running.store, running.scheduler, session, definition, edge.client())
-    return edge.answer(whole(find(session["id"])))
 
 
 def _definition(session: Row) -> Definition:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from xgw import errors
 from xgw.events import Envelope
-from xgw.queries import history, overview, sessions
+from xgw.queries import history, overview
 from xgw.queries.agents import list_open
-from xgw.queries.overview import Overview
+from xgw.queries.overview import Head
 from xgw.queries.pages import Page, Row
 from xgw.queries.snapshot import snapshot
+from xgw.web.agents import own_window_of
 from xgw.web.api.feed import Wanted
 from xgw.web.composer import Line, line_of
 from xgw.web.conversation import entries_of
@@ -71,7 +72,7 @@ def load_whole(
         line["is_chosen"] = chosen is not None and line["id"] == chosen["id"]
     view = view_with(services, chosen, window.config, csrf=csrf) if chosen else None
     return Whole(
-        _head_view(services, head.session, head.overview, csrf),
+        _head_view(services, head, csrf),
         window,
         blocks,
         view,
@@ -80,15 +81,18 @@ def load_whole(
     )
 
 
-def load_head(services: Services, row: Row, csrf: str) -> SessionView:
-    """The head of a session, in one statement."""
-    seen = overview.of_sessions(services.store, [row])[row["id"]]
-    return _head_view(services, row, seen, csrf)
+def load_head(services: Services, session_id: str, csrf: str) -> SessionView | None:
+    """The head of a session, in one statement; None if there is none."""
+    head = overview.find_session(services.store, session_id)
+    return None if head is None else _head_view(services, head, csrf)
 
 
-def _head_view(services: Services, row: Row, seen: Overview, csrf: str) -> SessionView:
-    window = window_of(services, row["provider_name"], row["model"])
-    return SessionView(row, seen, row["title"] or seen.title, window, csrf)
+def _head_view(services: Services, head: Head, csrf: str) -> SessionView:
+    row = head.session
+    own_window = own_window_of(services.agents, row)
+    window = own_window or window_of(services, row["provider_name"], row["model"])
+    title = row["title"] or head.overview.title
+    return SessionView(row, head.overview, title, window, csrf, head.plan)
 
 
 def load_line(services: Services, session_id: str, csrf: str) -> Line:
@@ -196,10 +200,10 @@ class SessionScreen:
         return swaps
 
     def _draw_head(self) -> list[Swap]:
-        row = sessions.find_session(self._services.store, self._id)
-        if row is None:
+        view = load_head(self._services, self._id, self._csrf)
+        if view is None:
             return []
-        view = load_head(self._services, row, self._csrf)
+        row = view.session
         swaps = [Swap(f"session-{row['id']}", render("sessions/_head.html", view=view))]
         if row["kind"] == "agent":
             line = load_line(self._services, row["id"], self._csrf)

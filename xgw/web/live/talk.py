@@ -156,5 +156,6 @@ def entries_with(services: Services, view: TurnView, messages: Sequence[Row]) ->
 def _entries(
     services: Services, view: TurnView, said: Sequence[Row], steps: Sequence[Row]
 ) -> list[Entry]:
-    placed = entries_of(said, steps, lambda step: growth_of(services.recorder.live, step))
+    _, among = view.seen(())
+    placed = entries_of(said, steps, lambda step: growth_of(services.recorder.live, step), among)
     return placed.get(view.turn["id"], [])

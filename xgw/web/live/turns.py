@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xgw import errors
 from xgw.events import Envelope
 from xgw.queries import panels
+from xgw.web.agents import servers_of
 from xgw.web.api.feed import Wanted
 from xgw.web.decisions import Refused
 from xgw.web.live.screen import Swap
@@ -58,6 +59,7 @@ def view_with(
         config=kept,
         refused=refused,
         from_step=from_step,
+        servers=servers_of(services.agents.get(turn["agent_name"] or "")),
     )
 
 

@@ -13,7 +13,13 @@ from xgw.queries.snapshot import snapshot
 from xgw.web import agentrows, agents, board
 from xgw.web.api import agent_sessions
 from xgw.web.api.agents import ask
-from xgw.web.composer import Refused, composer_of_agent, read_message
+from xgw.web.composer import (
+    Refused,
+    composer_of_agent,
+    models_of,
+    read_message,
+    refused_message,
+)
 from xgw.web.pages import frame
 
 routes = Blueprint("agents", __name__)
@@ -44,7 +50,7 @@ def start_chat(name: str) -> Response:
     try:
         turn = ask(definition, read_message(request.form))
     except ApiError as refusal:
-        refused = Refused(refusal.message, request.form.get("message", ""))
+        refused = refused_message(refusal, request.form)
         return _answer(definition, refused, refusal.status)
     return frame.see_other(f"/ui/sessions/{turn.scope.session_id}")
 
@@ -64,4 +70,5 @@ def _answer(definition: Definition, refused: Refused | None = None, status: int 
         use=use,
         found=found,
         composer=composer_of_agent(definition, frame.csrf_token(), refused),
+        models=models_of(running.config.config),
     )

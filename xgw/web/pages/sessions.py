@@ -9,10 +9,12 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.errors import ApiError
 from xgw.queries import sessions
-from xgw.web import serialize, words
-from xgw.web.api import agent_sessions, fields
+from xgw.queries.pages import Row
+from xgw.web import words
+from xgw.web.api import agent_sessions, contexts, fields
+from xgw.web.api import sessions as api
 from xgw.web.api.agents import ask
-from xgw.web.composer import Refused, composer_of_session, models_of, read_message
+from xgw.web.composer import Refused, composer_of_session, models_of, read_message, refused_message
 from xgw.web.live.session import load_whole
 from xgw.web.pages import frame
 
@@ -45,7 +47,7 @@ def send_message(ref: str) -> Response:
 
     A page's script is told 204, or what is wrong as plain text.
     """
-    row = _found(sessions.find_session(frame.services().store, ref), ref)
+    row = _find(ref)
     try:
         definition = agent_sessions.named(row["agent_name"] or "")
         given = read_message(request.form)
@@ -53,7 +55,7 @@ def send_message(ref: str) -> Response:
     except ApiError as refusal:
         if frame.is_from_script():
             return frame.plain_text(words.sentence(refusal.message), refusal.status)
-        refused = Refused(refusal.message, request.form.get("message", ""))
+        refused = refused_message(refusal, request.form)
         return _answer(row["id"], refused, refusal.status)
     if frame.is_from_script():
         return frame.nothing()
@@ -79,21 +81,46 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
 
 @routes.get("/ui/sessions/<ref>/tools")
 def list_tools(ref: str) -> Response:
-    """GET /ui/sessions/ID/tools: those of the last call, each with its schema"""
-    store = frame.services().store
-    row = _found(sessions.find_session(store, ref), ref)
-    tools = serialize.tools(sessions.find_tools(store, row["id"]))
-    return frame.page("sessions/tools.html", session=row, tools=tools)
+    """GET /ui/sessions/ID/tools: its agent's, or those of its last call, each with its schema"""
+    row = _find(ref)
+    return frame.page("sessions/tools.html", session=row, tools=api.whole(row)["tools"])
+
+
+@routes.get("/ui/sessions/<ref>/context")
+def show_context(ref: str) -> Response:
+    """GET /ui/sessions/ID/context: what its next call would send, by part"""
+    row = _find(ref)
+    return frame.page("sessions/context.html", session=row, context=contexts.context_of(row))
+
+
+@routes.post("/ui/sessions/<ref>/compact")
+def compact(ref: str) -> Response:
+    """POST /ui/sessions/ID/compact: its context, shorter; then its page
+
+    A page's script is told 204, or what is wrong as plain text.
+    """
+    row = _find(ref)
+    try:
+        contexts.compact_now(row)
+    except ApiError as refusal:
+        if frame.is_from_script():
+            return frame.plain_text(words.sentence(refusal.message), refusal.status)
+        raise
+    return frame.nothing() if frame.is_from_script() else frame.back(f"/ui/sessions/{row['id']}")
 
 
 @routes.post("/ui/sessions/<ref>/title")
 def change_title(ref: str) -> Response:
     """POST /ui/sessions/ID/title: an empty one goes back to the first user input"""
     running = frame.services()
-    row = _found(sessions.find_session(running.store, ref), ref)
+    row = _find(ref)
     title = fields.line(fields.MAX_TITLE)("title", request.form.get("title", "").strip() or None)
     running.control.change_session(row, {"title": title})
     return frame.back(f"/ui/sessions/{row['id']}")
+
+
+def _find(ref: str) -> Row:
+    return _found(sessions.find_session(frame.services().store, ref), ref)
 
 
 def _found(found: T | None, ref: str) -> T:

@@ -11,8 +11,9 @@ from xgw.queries import payloads, requests, step_closeup, steps
 from xgw.queries.cuts import cut_text
 from xgw.queries.pages import Row
 from xgw.queries.step_closeup import StepCloseup
+from xgw.web.agents import servers_of
 from xgw.web.requestview import RequestView, load_view
-from xgw.web.steps import changes, received, sent, timing, usage
+from xgw.web.steps import changes, kinds, received, sent, timing, usage
 from xgw.web.steps.said import ToolCall, calls_of
 from xgw.web.waterfall import Waterfall, waterfall_of
 
@@ -82,7 +83,8 @@ class StepView:
 class Summary:
     """The parts of its time; of a tool what it was given and brought, of a call what it said.
 
-    `requests` are its exchanges, see `exchanges_of_step`.
+    `requests` are its exchanges, see `exchanges_of_step`; `told` is what a kind of step of an
+    agent's did, `server` the MCP server that a tool is of.
     """
 
     segments: tuple[timing.Segment, ...]
@@ -91,6 +93,8 @@ class Summary:
     output_size: int | None
     answer: received.ReceivedView | None
     requests: list[Row]
+    told: kinds.Told | None = None
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,11 @@ def _summary(services: Services, found: StepCloseup) -> Summary:
     asked = requests.exchanges_of_step(services.store, step["id"])
     if step["step_type"] != "llm_call":
         tool = _tool(services, step, "input_payload", "output_payload")
-        return Summary(segments, tool.call, tool.text, tool.size, None, asked)
+        given = tool.call.arguments if tool.call is not None else ""
+        told = kinds.told_of(step, given, tool.text)
+        agent = services.agents.get(step["agent_name"] or "")
+        server = servers_of(agent).get(step["name"] or "", "")
+        return Summary(segments, tool.call, tool.text, tool.size, None, asked, told, server)
     return Summary(segments, None, "", None, _answer(services, step), asked)
 
 
