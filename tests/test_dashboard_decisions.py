@@ -223,6 +223,33 @@ def test_an_interrupted_turn_offers_to_go_on(filled: FilledStore, browser: Brows
     assert not states(page)
 
 
+def test_a_turn_is_resumed_and_goes_on_in_its_place(
+    gate: AgentGate, filled: FilledStore, browser: Browser
+) -> None:
+    session = filled.session(kind="agent", agent_name="a", message_count=1)
+    own = {"agent_name": "a", "endpoint": None, "status": "running", "ended_at": None}
+    turn = filled.turn(session, user_input="go", **own)
+    kept = {"next": "llm_call", "step_id": None, "pending_tool_calls": [], "messages_upto": 0}
+    run = filled.run(turn, status="paused", checkpoint=filled.json(kept), ended_at=None)
+    filled.message(session, turn, 0, content="go", run_id=run)
+    step = filled.step(run, turn, session_id=session, status="error", error_type="crash")
+    page = open_page(gate.gate, f"/ui/sessions/{session}")
+    gate.model.will(says("went on"))
+    with watching(gate.gate, page) as socket:
+        assert browser.send(f"/ui/runs/{run}/resume", {}).path == f"/ui/turns/{turn}"
+        place = f"entries-{turn}"
+        socket.until(lambda: [e for e in socket.placed(place, "outerMorph") if said(e)])
+        drawn = socket.placed(place, "outerMorph")[-1]
+    assert drawn.all("article", id=f"step-{step}"), "what was broken off stays"
+    assert said(drawn) == ["went on"]
+    shown = tree(browser.open(f"/ui/turns/{turn}"))
+    assert [tab.text for tab in shown.one("nav", aria_label="Runs").all("a")] == [
+        *("Run 1 · first cancelled cancelled", "Run 2 · resumed done done"),
+    ]
+    assert shown.one("p", class_="run-words").text.startswith("Goes on from run 1. The answer")
+    assert browser.send(f"/ui/runs/{run}/resume", {}).status == 409
+
+
 def test_a_call_of_unknown_outcome_offers_three_ways(filled: FilledStore, browser: Browser) -> None:
     turn, _ = interrupted(filled, "waiting_tool", "outcome_unknown")
     page = tree(browser.open(f"/ui/turns/{turn}"))
