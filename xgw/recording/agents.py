@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xgw import clock
+from xgw.errors import ApiError, not_found
 from xgw.recording import attempts, checkpoints, messages, runs, sessions, tools, turns
 from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
@@ -42,9 +43,11 @@ class AgentRecord:
         message: MessageFacts,
         bodies: Iterable[Stored],
     ) -> Ticket:
-        """A turn begins at once. Its ticket fails if another one of the session runs."""
+        """A turn begins at once. Its ticket fails if another one of the session runs, or the
+        session is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
             turns.open_turn(tx, turn)
             messages.add_messages(tx, turn.scope, [message], turn.started_at)
             checkpoints.save(tx, turn.scope, Checkpoint(), turn.started_at)
@@ -52,9 +55,10 @@ class AgentRecord:
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
 
     def queue(self, turn: TurnFacts, bodies: Iterable[Stored]) -> Ticket:
-        """A turn waits until its session is free."""
+        """A turn waits until its session is free; its ticket fails if that is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
             turns.queue_turn(tx, turn)
 
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
@@ -157,6 +161,17 @@ class AgentRecord:
             tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
 
         return self._recorder.submit_part(work, (), run.scope.turn_id, opens=True)
+
+
+def _check_session(tx: Transaction, scope: Scope) -> None:
+    """ApiError 404 if the session was deleted meanwhile."""
+    if sessions.row_of(tx, scope) is None:
+        raise session_gone(scope.session_id)
+
+
+def session_gone(session_id: str | None) -> ApiError:
+    """What whoever is in a session is told that someone deletes: 404."""
+    return not_found(f"session {session_id} was deleted meanwhile", code="session_not_found")
 
 
 def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:
