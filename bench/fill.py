@@ -27,6 +27,7 @@ from bench.setting import upstream
 from bench.templates import TABLES, Copy, Template, packed
 from xgw import clock
 from xgw.store.database import Store
+from xgw.store.digits import packed_hash
 from xgw.store.migrations import migrate
 from xgw.store.payloads import Shelf
 
@@ -194,7 +195,8 @@ def _insert(connection: sqlite3.Connection, template: Template, copies: Sequence
         if name == "events":
             rows = [packed(columns, row) for row in rows]
         connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", rows)
-    connection.executemany(INSERT_PAYLOAD, [row for copy in copies for row in copy.payloads])
+    payloads = [row for copy in copies for row in copy.payloads]
+    connection.executemany(INSERT_PAYLOAD, [(packed_hash(key), *row) for key, *row in payloads])
 
 
 _OPEN = "ended_at = NULL, ended_by = NULL, error_type = NULL, latency_ms = NULL"

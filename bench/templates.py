@@ -24,7 +24,7 @@ from bench.scripts import Recorded
 from xgw import clock
 from xgw.store import payloads
 from xgw.store.database import Store
-from xgw.store.models import Event
+from xgw.store.models import Event, Payload
 from xgw.store.payloads import PayloadRow, Shelf
 
 TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "events")
@@ -216,10 +216,10 @@ class Template:
         named.update(key for v in values if isinstance(v, str) for key in _LONG_TEXT.findall(v))
         keys = sorted(key for key in named if key is not None)
         contents = payloads.load_many(store, keys)
-        marks = ", ".join("?" * len(keys))
-        codecs = dict(
-            store.sql(f"SELECT hash, codec FROM payloads WHERE hash IN ({marks})", tuple(keys))
+        found_codecs = store.fetch(
+            Payload.select(Payload.hash, Payload.codec).where(Payload.hash.in_(keys))
         )
+        codecs = {row["hash"]: row["codec"] for row in found_codecs}
         return [
             Body(self._new_slot(key), self._pieces(contents[key].decode()), codecs[key] == "parts")
             for key in keys

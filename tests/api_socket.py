@@ -120,7 +120,7 @@ class ApiSocket:
         """Code and `param` of the error that a request is answered with."""
         frame = self._ask(action, payload)
         assert frame["type"] == "error", frame
-        assert set(frame["payload"]) == {"message", "type", "param", "code"}
+        assert set(frame["payload"]) >= {"message", "type", "param", "code"}
         return frame["payload"]["code"], frame["payload"]["param"]
 
     def _ask(self, action: str, payload: Frame) -> Frame:

@@ -179,7 +179,7 @@ class FilledStore:
 
     def forget(self, hash: str) -> None:
         """Delete a body, as pruning does."""
-        self._transaction.execute("DELETE FROM payloads WHERE hash = ?", (hash,))
+        self._transaction.execute("DELETE FROM payloads WHERE hash = packed_hash(?)", (hash,))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -305,6 +305,31 @@ def test_the_gateway_leaves_a_turn_that_waits_alone(gate: AgentGate) -> None:
     decide(gate, answer, "approve")
     assert gate.ended(answer)["final_output"] == "on"
     assert gate.sent(3)[-1] == result("c1", "kept: x")
+
+
+def test_a_decision_that_crosses_a_cancel_leaves_nothing_open(gate: AgentGate) -> None:
+    for number in range(6):
+        answer = waiting(gate, session=f"crosses {number}")
+        gate.model.always(says())
+        acts = [
+            lambda answer=answer: decide(gate, answer, "approve").status,
+            lambda answer=answer: gate.cancel(answer["turnId"]).status,
+        ]
+        together = threading.Barrier(2)
+
+        def act(asked: Callable[[], int], together: threading.Barrier = together) -> int:
+            together.wait(30)
+            return asked()
+
+        with ThreadPoolExecutor(2) as pool:
+            statuses = list(pool.map(act, acts))
+        assert set(statuses) <= {200, 409}
+        assert gate.ended(answer)["status"] in ("success", "cancelled")
+        eventually(lambda: gate.gate.services.calls.count == 0)
+        assert [step["status"] for step in gate.steps(answer) if step["status"] == "running"] == []
+        roles = [m["role"] for m in gate.gate.messages(gate.turn(answer))]
+        assert roles[:3] == ["user", "assistant", "tool"]
+        assert roles.count("tool") == 1
 
 
 def test_it_can_be_decided_over_the_websocket(gate: AgentGate) -> None:

@@ -153,6 +153,7 @@ class Killed:
         run = self.resumed(session)
         assert run["status"] == "waiting_tool"
         pending = run["checkpoint"]["pending_tool_calls"]
+        assert not any("result" in call for call in pending)
         assert [c["tool_call_id"] for c in pending if c["state"] == "outcome_unknown"] == ["hang"]
         return run
 
@@ -206,7 +207,7 @@ def begin_all(killed: Killed) -> None:
     eventually(lambda: len(killed.model.asked) == 1)
     killed.model.will(stream(delta("par"), HANG))
     killed.say("go", "streaming")
-    eventually(lambda: killed.steps("streaming", "llm_call")[0]["partial_output"] == "par")
+    eventually(lambda: streamed_so_far(killed) == ["par"])
     for session in ("given", "lost"):
         killed.ask(session, hangs(session))
     for session in ("between", "cancelled"):
@@ -228,6 +229,10 @@ def begin_all(killed: Killed) -> None:
     killed.ask("after", call("effect", "after"))
     asked = Event.turn_id == killed.turn("after")["id"], Event.type == "tool.requested"
     eventually(lambda: killed.gate.all(Event, *asked))
+
+
+def streamed_so_far(killed: Killed) -> list[str | None]:
+    return [step["partial_output"] for step in killed.steps("streaming", "llm_call")]
 
 
 def statuses(killed: Killed, session: str) -> list[str]:

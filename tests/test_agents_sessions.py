@@ -23,6 +23,7 @@ from agents_fixtures import (
     requested,
     told,
 )
+from api_socket import ApiSocket
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
@@ -360,7 +361,7 @@ def test_a_stream_tells_the_turn_as_it_happens_and_last_the_answer(gate: AgentGa
 def test_a_stream_that_cannot_begin_is_refused_as_any_request(gate: AgentGate) -> None:
     reply = gate.post("/agents/a/chat/stream", {"message": ""})
     assert (reply.status, reply.error["param"]) == (422, "message")
-    assert gate.gate.services.watchers.count == 0
+    eventually(lambda: gate.gate.services.watchers.count == 0)
 
 
 def test_too_many_calls_are_told_to_come_back(tmp_path: Path) -> None:
@@ -387,6 +388,15 @@ def test_a_client_key_reaches_its_own_projects_sessions_alone(tmp_path: Path) ->
         answer = gate.post(path, message, authorization=own).json
         assert answer["sessionId"] != theirs["sessionId"]
         assert gate.gate.session("same", "team")["id"] == answer["sessionId"]
+        for path_of_others in (
+            f"/turns/{theirs['turnId']}/runs",
+            f"/runs/{theirs['runId']}/resume",
+        ):
+            assert gate.post(path_of_others, {}, authorization=own).status == 404
+        decided = {"tool_call_id": "c", "decision": "deny"}
+        others = f"/runs/{theirs['runId']}/approvals"
+        assert gate.post(others, decided, authorization=own).status == 404
+        assert gate.post(others, decided, authorization=all_of_it).status == 409
         other = {"message": "hi", "sessionId": theirs["sessionId"]}
         assert gate.post(path, other, authorization=own).status == 404
         assert gate.post(path, message).status == 401
@@ -434,6 +444,49 @@ def test_a_run_whose_process_is_gone_holds_the_session_until_it_gives_way(
     gate.model.will(says("on"))
     assert gate.say("next", "crash", ifBusy="supersede")["message"]["content"] == "on"
     assert (gate.turn(left)["status"], gate.turn(left)["ended_by"]) == ("cancelled", "superseded")
+
+
+def test_of_two_who_resume_a_run_at_once_exactly_one_does(gate: AgentGate) -> None:
+    left = crashed(gate, "both resume", queued=False)
+    for ticket in gate.gate.services.recovery.reconcile():
+        assert ticket.wait(10)
+    run = gate.gate.run(gate.turn(left))
+    gate.model.will(says("on"))
+    together = threading.Barrier(2)
+
+    def resume(_: int) -> int:
+        together.wait(30)
+        return gate.post(f"/runs/{run['id']}/resume", {}).status
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(resume, range(2))) == [201, 409]
+    turn = gate.ended(left)
+    assert (turn["status"], turn["final_output"]) == ("success", "on")
+    runs = gate.gate.all(Run, Run.turn_id == turn["id"], by=Run.run_index)
+    assert [(one["kind"], one["ended_by"]) for one in runs] == [
+        *(("first", "resumed"), ("resume", "finished")),
+    ]
+    assert gate.model.asked[0].json["top_p"] == 0.5
+
+
+def test_a_run_is_resumed_over_the_websocket(gate: AgentGate) -> None:
+    left = crashed(gate, "by socket", queued=False)
+    for ticket in gate.gate.services.recovery.reconcile():
+        assert ticket.wait(10)
+    paused = gate.gate.run(gate.turn(left))
+    gate.model.will(says("on"))
+    with ApiSocket(gate.gate) as client:
+        client.ask("session.subscribe", session_id=gate.turn(left)["session_id"])
+        run = client.ask("run.resume", run_id=paused["id"])
+        assert (run["object"], run["kind"], run["from_run_id"]) == ("run", "resume", paused["id"])
+        done = client.until("session.turn.completed")
+        assert done["payload"]["final_output"] == "on"
+        assert client.refused("run.resume", run_id="run_0")[0] == "run_not_found"
+        message = {"agent": "a", "session_id": "by socket 2", "message": "hi"}
+        crashed(gate, "by socket 2", queued=False)
+        for ticket in gate.gate.services.recovery.reconcile():
+            assert ticket.wait(10)
+        assert client.refused("session.message.send", **message)[0] == "turn_paused"
 
 
 @pytest.mark.parametrize("queued", [False, True])

@@ -346,6 +346,10 @@ def test_a_conversation(alone: Chat, terminal: Terminal) -> None:
     assert alone.asked() == ["line one\nline two"]
     terminal.type("/usage\r")
     terminal.out.wait_for(r"1 turn · 10 \(.+ cached\) → 5 tokens")
+    terminal.type("/context\r")
+    terminal.out.wait_for(r"(?s)context: ~\d+ tokens.*turn +~\d+ tokens +2 messages.*1 tool")
+    terminal.type("/compact\r")
+    terminal.out.wait_for("there is nothing to compact")
     terminal.type("again\r")
     terminal.out.wait_for("the ␛\\[31msecond")
     assert alone.asked() == ["line one\nline two", "the first answer", "again"]

@@ -73,6 +73,10 @@ def test_a_turn_that_waits_is_told_and_goes_on_as_it_is_decided(chat: Chat) -> N
         f'xgw: {run} waits: note {{"text":"x"}} (call_1)',
         f"xgw: decide with xgw approve {run} call_1, or xgw deny",
     ]
+    for what in ("last", run):
+        shown = chat.installation.run("show", what).stdout
+        assert 'waits for   note {"text": "x"} (call_1)' in shown
+        assert f"decide with xgw approve {run} call_1, or xgw deny" in shown
     approved = chat.installation.run("approve", "last", "call_1")
     assert (approved.returncode, approved.stdout, approved.stderr) == (0, "noted\n", "")
     assert last_sent(chat) == result("call_1", "kept: x")
@@ -131,6 +135,8 @@ def test_a_turn_that_was_killed_goes_on(alone: Chat) -> None:
     assert alone.run("hello?", "-s", "k").returncode == 1
     shown = alone.show()
     assert (shown["status"], shown["runs"][0]["status"]) == ("running", "paused")
+    run = shown["runs"][0]["id"]
+    assert f"go on with  xgw resume {run}" in alone.installation.run("show", "last").stdout
     done = alone.installation.run("resume", "last")
     assert (done.returncode, done.stdout, done.stderr) == (0, "whole\n", "")
     assert [run["kind"] for run in alone.show()["runs"]] == ["first", "resume"]

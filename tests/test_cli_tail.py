@@ -334,7 +334,7 @@ COMPACTED = {"before_tokens": 9000, "after_tokens": 10, "compacted_message_ids":
         ("tool.approval_decided", APPROVED, 'f {"a":1} · approve · by ui'),
         ("tool.results_sent", RESULTS, "1 result to the model · context 5 tokens"),
         ("message.added", {"role": "tool", "tool_call_id": "c"}, "tool · answers c"),
-        ("context.compacted", COMPACTED, "9,000 → 10 tokens · 1 message"),
+        ("context.compacted", COMPACTED, "1 message summarised, context 9,000 → 10 tokens"),
         ("limit.reached", {"limit": "cost", "value": 2, "max": 1}, "cost: 2 of 1"),
         ("stream.lagged", {"resume_after": 7}, "too slow; going on after 7"),
         ("turn.backfilled", {"a": [1]}, '{"a":[1]}'),

@@ -553,13 +553,17 @@ class TestMistakes:
             ("[agents.a]\ntools = []", "1: [agents.a] model is missing"),
             (
                 '[agents.a]\nmodel = "m"\nhandoffs = ["b"]',
-                "3: [agents.a] handoffs is not a known table (known: description, model, "
-                "instructions, instructions_file, parameters, tools, modes, limits, context)",
+                "3: [agents.a] handoffs must name other agents that there are (there are none), "
+                'not "b"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\nhandoff = "b"',
+                "3: [agents.a] handoff is not a known key (did you mean handoffs?)",
             ),
             (
                 '[agents.a]\nmodel = "m"\ntools = ["calculator", "calcular"]',
                 "3: [agents.a] tools must name tools that there are (calculator, current_time, "
-                'http_get, demo_weather), not "calcular"',
+                'http_get, demo_weather, remember, forget), not "calcular"',
             ),
             (
                 '[agents.a]\nmodel = "m"\ntools = ["calculator", "calculator"]',
@@ -583,11 +587,78 @@ class TestMistakes:
                 '[agents."a b"]\nmodel = "m"',
                 '1: [agents."a b"] must have a name of 1 to 64 letters, digits and . _ -',
             ),
-            ("[tools.t]\ntimeout_seconds = 5", "1: [tools.t] python is missing (or builtin)"),
+            (
+                "[tools.t]\ntimeout_seconds = 5",
+                "1: [tools.t] python is missing (or builtin, mcp, retrieval)",
+            ),
             (
                 '[tools.t]\nbuiltin = "shell"',
-                '2: [tools.t] builtin must be "calculator", "current_time", "http_get" or '
-                '"demo_weather", not "shell"',
+                '2: [tools.t] builtin must be "calculator", "current_time", "http_get", '
+                '"demo_weather", "remember" or "forget", not "shell"',
+            ),
+            (
+                '[agents.a]\nmodel = "m"\ntools = ["plan"]\n[agents.a.modes.task]\n'
+                'planner = true\n[tools.plan]\nbuiltin = "remember"',
+                "5: [agents.a.modes.task] planner cannot stand beside a tool of the name 'plan': "
+                "the planner is called that",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.modes.chat]\nplanner = true',
+                "4: [agents.a.modes.chat] planner is not a known key "
+                "(it belongs in [agents.NAME.modes.task])",
+            ),
+            (
+                '[agents.a]\nmodel = "m"\n[agents.a.context]\ncompact_at = 1.5',
+                "4: [agents.a.context] compact_at must be at most 1, not 1.5",
+            ),
+            (
+                '[tools.t]\nbuiltin = "calculator"\nmcp = { command = ["x"] }',
+                "3: [tools.t.mcp] cannot stand beside builtin: give one of them",
+            ),
+            (
+                "[tools.t]\nmcp = { cwd = 'x' }",
+                "2: [tools.t.mcp] command is missing (or url)",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], url = "http://h/mcp" }',
+                "2: [tools.t.mcp] url cannot stand beside command: give one of them",
+            ),
+            (
+                '[tools.t]\nmcp = { url = "http://h/mcp", env = { A = "b" } }',
+                "2: [tools.t.mcp] env has no meaning beside url",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], headers = { A = "b" } }',
+                "2: [tools.t.mcp] headers has no meaning beside command",
+            ),
+            (
+                '[tools.t]\nmcp = { command = [""] }',
+                "2: [tools.t.mcp] command must begin with a program",
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], env = { "A=" = "b" } }',
+                '2: [tools.t.mcp] env has a variable that no program can be given: "A="',
+            ),
+            (
+                '[tools.t]\nmcp = { url = "http://me:secret@h/mcp" }',
+                "2: [tools.t.mcp] url must not hold a user or a password: use headers",
+            ),
+            (
+                '[tools.t]\nmcp = { url = "h/mcp" }',
+                "2: [tools.t.mcp] url must be an address such as http://127.0.0.1:9000/mcp, "
+                'not "h/mcp"',
+            ),
+            (
+                '[tools.t]\nmcp = { command = ["x"], envs = "y" }',
+                "2: [tools.t.mcp] envs is not a known key (did you mean env?)",
+            ),
+            (
+                "[tools.t]\nretrieval = { path = '.', top_k = 0 }",
+                "2: [tools.t.retrieval] top_k must be at least 1, not 0",
+            ),
+            (
+                "[tools.t]\nretrieval = { top_k = 1 }",
+                "2: [tools.t.retrieval] path is missing",
             ),
             (
                 '[tools.t]\nbuiltin = "calculator"\nallow_private = true',

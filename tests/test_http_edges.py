@@ -255,6 +255,16 @@ def test_requests_sent_ahead_are_answered_in_order(server: ServerProcess) -> Non
         assert client.answer().json["size"] == 2
 
 
+def test_a_question_after_the_health_among_others_on_a_connection(server: ServerProcess) -> None:
+    health, body = f"GET /health HTTP/1.1\r\n{HEADERS}\r\n", post("/body", "Content-Length: 2")
+    with Client(server) as client:
+        client.send(f"{health}{body}{{}}{health}{health[:12]}")
+        assert [client.answer().status for _ in range(3)] == [200, 200, 200]
+        client.send(f"{health[12:]}{body}[]")
+        assert client.answer().status == 200
+        assert client.answer().json["size"] == 2
+
+
 def test_underscores_never_set_or_replace_a_dashed_header(server: ServerProcess) -> None:
     dashed = "X-Session-Id: s-1\r\n"
     odd = "X_Session_Id: s-evil\r\nX_Other: 1\r\nSCRIPT_NAME: /v1\r\nPATH_INFO: /boom\r\n"

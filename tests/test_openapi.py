@@ -18,7 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 from gateway_fixtures import Client, Reading, Reply, gate_and_model
 from scripted_model import Row, chat, named, says
-from servers import ROOT, in_process
+from servers import ROOT, eventually, in_process
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.config.discovery import demo_agent
 from xgw.store import migrations
@@ -213,9 +213,28 @@ def ask_agent(described: Described) -> None:
     again = described.ask("post", f"/turns/{answer.json['turnId']}/runs", {"reuse": "results"})
     assert (again.status, again.json["kind"]) == (201, "rerun")
     assert described.ask("get", f"/sessions/{later.json['sessionId']}").json["tools"]
+    eventually(lambda: described.get(f"/turns/{answer.json['turnId']}").json["ended_at"])
+    fork = f"/sessions/{answer.json['sessionId']}/fork"
+    assert described.ask("post", fork, {"turn_id": answer.json["turnId"]}).status == 201
+    assert described.ask("post", fork, {}).status == 422
+    compact_context(described, later.json["sessionId"])
     for read, status in (("/agents", 200), ("/agents/demo", 200), ("/agents/no", 404)):
         assert described.ask("get", read).status == status
     assert described.ask("post", "/agents/demo/chat", {}).status == 422
+
+
+def compact_context(described: Described, session_id: str) -> None:
+    """An agent's context, looked at and made shorter."""
+    path = f"/sessions/{session_id}"
+    assert described.ask("post", f"{path}/compact", {"keep": 1}).status == 422
+    for message in ("one", "two", "three", "four"):
+        question = {"message": message, "sessionId": session_id}
+        described.ask("post", "/agents/demo/chat", question)
+    assert described.ask("post", f"{path}/compact").status == 200
+    assert described.ask("post", f"{path}/compact", {}).status == 409
+    shown = described.ask("get", f"{path}/context?expand=payloads").json
+    assert {"instructions", "summary", "turn", "tools"} == {one["part"] for one in shown["parts"]}
+    assert described.ask("get", f"{path}/context?expand=all").status == 422
 
 
 def test_real_answers_are_as_described(described: Described) -> None:
@@ -227,6 +246,7 @@ def test_real_answers_are_as_described(described: Described) -> None:
         for listed in ("/turns", "/requests", f"{path}/turns", f"{path}/steps", f"{path}/requests"):
             assert described.ask("get", listed + expand).json["data"], listed
     assert described.ask("get", f"{path}/messages?limit=2&order=asc").json["has_more"]
+    assert described.ask("get", f"{path}/context").json["step_id"]
     for query in ("", "?q=talk", "?running=false&kind=chat&since=2020-01-01", "?limit=1&order=asc"):
         assert described.ask("get", "/sessions" + query).json["data"], query
     for turn in described.get("/turns?limit=500").json["data"]:

@@ -247,7 +247,8 @@ def test_every_event_has_the_fields_that_the_table_names(scene: Recorded) -> Non
 
 def _fields(envelope: Envelope) -> list[str]:
     """The names in the table's text; those of tools only for tools, the optional ones never."""
-    common, _, of_tools = TYPES[envelope.type].partition("; for tools ")
+    always = re.sub(r"; (?:in a handoff|`\w+` (?:where|of)) .*", "", TYPES[envelope.type])
+    common, _, of_tools = always.partition("; for tools ")
     is_tool = "tool_call_id" in envelope.payload and envelope.type.startswith("step.")
     names = re.findall(r"`(\w+)`", of_tools if is_tool else common)
     if envelope.type == "tool.requested":

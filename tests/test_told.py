@@ -14,9 +14,10 @@ from test_migrations import OURS
 from xgw import clock, ids
 from xgw.errors import UsageError
 from xgw.queries.events import list_events
-from xgw.store import migrations
+from xgw.store import migrations, payloads
 from xgw.store.database import Store
 from xgw.store.digits import packed_id, whole_id
+from xgw.store.payloads import Shelf
 from xgw.store.told import WORDS, packed, unpacked
 
 TURN = "turn_" + "0" * 12 + "7" + "a" * 19
@@ -77,7 +78,9 @@ def test_words_keep_their_numbers() -> None:
     assert len(set(WORDS)) == len(WORDS)
 
 
-@pytest.mark.parametrize("id", [ids.mint("sess"), "s", "", "sess_", "sess_" + "A" * 32, TURN])
+@pytest.mark.parametrize(
+    "id", ["sess_0192f8a1b2c37d4e8f90a1b2c3d4e5f6", "s", "", "sess_", "sess_" + "A" * 32, TURN]
+)
 def test_an_id_comes_back(id: str) -> None:
     kept = packed_id(id, "sess")
     assert whole_id(kept, "sess") == id
@@ -148,3 +151,25 @@ def test_a_migration_that_breaks_off_leaves_the_events_as_they_were(tmp_path: Pa
         migrations.migrate(store, backup=False)
     assert list(connection.iterdump()) == before
     connection.close()
+
+
+def test_bodies_from_before_are_found_by_their_hash(tmp_path: Path) -> None:
+    store = _store_from_before(tmp_path, tmp_path / "scripts")
+    shelf, long = Shelf(), "a long text " * 100
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": f"{n} {long}"} for n in range(9)],
+    }
+    kept = [shelf.request(orjson.dumps(body)), shelf.whole(b"short"), shelf.text(long)]
+    connection = store.open_writer()
+    for row in (row for stored in kept for row in stored.rows):
+        connection.execute("INSERT OR IGNORE INTO payloads VALUES (?, ?, ?, ?)", row)
+    connection.close()
+
+    migrations.migrate(store, backup=False)
+    hashes = [stored.hash for stored in kept]
+    loaded = payloads.load_many(store, hashes)
+    assert [loaded[hash] for hash in hashes] == [orjson.dumps(body), b"short", long.encode()]
+    assert payloads.sizes(store, hashes) == {s.hash: s.size for s in kept}
+    assert store.sql("SELECT DISTINCT typeof(hash), length(hash) FROM payloads") == [("blob", 16)]
+    store.close()

@@ -111,9 +111,9 @@ def test_an_answer_has_the_id_and_the_action_of_its_request(gate: Gate, id: Any)
         ),
         ('{"id": 6, "type": "request", "action": "pong"}', 6, "pong", "unknown_action", "action"),
         (
-            '{"id": 7, "type": "request", "action": "run.resume"}',
+            '{"id": 7, "type": "request", "action": "run.rename"}',
             7,
-            "run.resume",
+            "run.rename",
             "unknown_action",
             "action",
         ),

@@ -497,7 +497,8 @@ def test_bodies_go_first_and_the_oldest_of_them(scene: Scene) -> None:
         other.release()
     wait_for(*tickets)
     assert scene.names() == [f"{number:03}" for number in range(150)]
-    kept = [int(key, 16) for (key,) in scene.store.sql("SELECT hash FROM payloads ORDER BY hash")]
+    found = scene.store.sql("SELECT hash FROM payloads ORDER BY hash")
+    kept = [int.from_bytes(key, "big") for (key,) in found]
     assert kept == list(range(dropped, 150))
     assert scene.writer.pending_bytes == 0
 

@@ -32,12 +32,16 @@ TYPES: dict[str, str] = {
         "`session_total_tokens`"
     ),
     "run.started": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
-    "run.updated": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
+    "run.updated": (
+        "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`; `planner_state` where "
+        "the plan changed"
+    ),
     "run.completed": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
     "step.started": (
         "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
         "`input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
-        "`tool_call_id`, `arguments`"
+        "`tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
+        "`purpose` of a call that is not for an answer (`compaction`)"
     ),
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
     "step.progress": (
@@ -62,7 +66,8 @@ TYPES: dict[str, str] = {
     "tool.results_sent": "`tool_call_ids`, `context_tokens`, `context_window`",
     "message.added": "`message_id`, `kind`, `role`, `token_count`, `tool_call_id`, `text`",
     "context.compacted": (
-        "`before_tokens`, `after_tokens`, `trigger`, `strategy`, `compacted_message_ids`, `summary`"
+        "`before_tokens`, `after_tokens`, `trigger`, `strategy`, `compacted_message_ids`, "
+        "`summary`, `reason`"
     ),
     "limit.reached": "`limit`, `value`, `max`",
 }

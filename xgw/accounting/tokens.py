@@ -4,8 +4,8 @@ Texts are counted exactly as tiktoken counts them (o200k and cl100k); how messag
 framed is the estimate of `framing`.
 
 The vocabularies take 0.3 s and 65 MB (o200k, the default) and 0.1 s and 45 MB (cl100k). Each is
-loaded once, in the background, when `start` says so or when the first text asks for it; until then
-counts are None.
+loaded once, when the first text asks for it: a server that nobody uses needs none. That text waits
+for it, but not for long: counts are None as long as it takes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hashlib import blake2b
 
 import orjson
 
+from xgw import clock
 from xgw.accounting.framing import PRIMING_TOKENS, Count, message_tokens, tools_tokens
 from xgw.resent import Hashes
 
@@ -35,6 +36,9 @@ EXACT_CHARS = 1 << 20
 SAMPLES = 16
 SAMPLE_CHARS = EXACT_CHARS // SAMPLES
 
+PATIENCE_SECONDS = 5.0
+"""On a machine that does nothing else it takes a tenth of that."""
+
 MAX_MODEL_NAME = 256
 SUMMED_FROM = 32
 """Messages of a request from which their sum is remembered too."""
@@ -47,33 +51,22 @@ _log = logging.getLogger(__name__)
 class TokenCounter:
     """Counts tokens by model; safe to use from any thread, never raises on odd content.
 
-    `cache_size` is the number of messages and tool lists whose counts are remembered.
+    `cache_size` is the number of messages and tool lists whose counts are remembered, `patience`
+    how many seconds counts wait for a vocabulary from when it was asked for first.
     """
 
-    def __init__(self, cache_size: int = 32_768) -> None:
+    def __init__(self, cache_size: int = 32_768, patience: float = PATIENCE_SECONDS) -> None:
+        self._patience = patience
         self._vocabularies: dict[str, Count] = {}
-        self._asked: set[str] = set()
+        self._loaded = {encoding: threading.Event() for encoding in (O200K, CL100K)}
+        self._wait_until: dict[str, float] = {}
         self._loading = threading.Lock()
-        self._ready = threading.Event()
         self._cache = _CountCache(cache_size)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the default vocabulary is there."""
-        return self._ready.is_set()
-
-    def start(self) -> None:
-        """Loads the default vocabulary in a background thread."""
-        self._load_later(O200K)
 
     def load(self) -> None:
         """Loads both vocabularies and returns when they are there."""
         self._load(O200K)
         self._load(CL100K)
-
-    def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the default vocabulary; whether it is there."""
-        return self._ready.wait(timeout)
 
     def count_text(self, text: str, model: str | None = None) -> int | None:
         """Tokens of a text; None until loaded. Names of special tokens are ordinary text.
@@ -158,28 +151,28 @@ class TokenCounter:
 
     def _vocabulary(self, encoding: str) -> Count | None:
         count = self._vocabularies.get(encoding)
-        if count is None:
-            self._load_later(encoding)
+        if count is None and not self._loaded[encoding].is_set():
+            self._loaded[encoding].wait(self._load_beside(encoding) - clock.monotonic())
+            count = self._vocabularies.get(encoding)
         return count
 
-    def _load_later(self, encoding: str) -> None:
-        if encoding in self._asked:
-            return
-        self._asked.add(encoding)
-        name = f"xgw-tokens-{encoding}"
-        threading.Thread(target=self._load, args=(encoding,), name=name, daemon=True).start()
+    def _load_beside(self, encoding: str) -> float:
+        """Load it in a thread of its own, once; returns the moment until which it is waited for."""
+        with self._loading:
+            if encoding not in self._wait_until:
+                self._wait_until[encoding] = clock.monotonic() + self._patience
+                name = f"xgw-tokens-{encoding}"
+                work = threading.Thread(target=self._load, args=(encoding,), name=name, daemon=True)
+                work.start()
+            return self._wait_until[encoding]
 
     def _load(self, encoding: str) -> None:
-        with self._loading:
-            if encoding not in self._vocabularies:
-                self._asked.add(encoding)
-                try:
-                    self._vocabularies[encoding] = _open_vocabulary(encoding)
-                except ImportError as missing:
-                    _log.warning("tokens cannot be counted: %s", missing)
-                    return
-        if encoding == O200K:
-            self._ready.set()
+        try:
+            self._vocabularies.setdefault(encoding, _open_vocabulary(encoding))
+        except ImportError as missing:
+            _log.warning("tokens cannot be counted: %s", missing)
+        finally:
+            self._loaded[encoding].set()
 
 
 class _CountCache:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from xgw import ids
 from xgw.agents import lineage, repeating
-from xgw.agents.definition import Definition, find_agent
+from xgw.agents.definition import Definition, NoTools, find_agent
 from xgw.agents.lineage import Row
 from xgw.agents.parts import Parts
 from xgw.agents.preparing import as_it_was, user_message, wanted_of
@@ -18,11 +18,13 @@ from xgw.agents.taking_up import read_checkpoint
 from xgw.agents.tools import Round
 from xgw.agents.turns import Turn
 from xgw.errors import conflict, unprocessable
+from xgw.providers.transport import Call
 from xgw.queries import messages, payloads, runs, turns
 from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import RunFacts, Scope
 from xgw.recording.lifecycle import ENDED
 from xgw.store.database import Store
+from xgw.values import ToolCall
 
 Status = Literal["waiting_tool", "paused"]
 
@@ -70,7 +72,7 @@ class Continuing:
         """ApiError 422 for what cannot be done with a call."""
         decision = one.decision
         assert decision is not None
-        together = Round(definition, self._parts.pool, {0: as_decided(one)})
+        together = self._round(_complete(definition), as_decided(one))
         if decision.arguments is not None and (refusal := together.refusal(0)) is not None:
             raise unprocessable(refusal, param="arguments")
         tool = together.find_tool(0)
@@ -107,8 +109,10 @@ class Continuing:
         """A call as a resumed run finds it."""
         if one.state != "outcome_unknown":
             return one
-        tool = Round(definition, self._parts.pool, {0: as_decided(one)}).find_tool(0)
-        may_run = tool is None or tool.retry_safe
+        whole = _complete(definition)
+        tool = self._round(whole, as_decided(one)).find_tool(0)
+        # A tool that its server has not told of now may be there in a moment.
+        may_run = tool.retry_safe if tool is not None else not whole.sources
         return replace(one, state="open") if may_run else replace(one, decision=None)
 
     def rerun(self, turn: Row, session: Row, wanted: Repeat) -> str:
@@ -153,11 +157,15 @@ class Continuing:
         """A call that a re-run begins with: it wants an approval as it did before."""
         if overrides.get("reuse") == "results" and one.succeeded:
             return PendingCall(one.call)
-        tool = Round(definition, self._parts.pool, {0: one.call}).find_tool(0)
+        tool = self._round(_complete(definition), one.call).find_tool(0)
         wants = tool is not None and tool.approval == "always"
         return PendingCall(one.call, "awaits_approval" if wants else "open")
 
     # -- small things --------------------------------------------------------------------------
+
+    def _round(self, definition: Definition, call: ToolCall) -> Round:
+        """One call, to be looked at."""
+        return Round(definition, self._parts.pool, {0: call})
 
     def _check_now(self, run: Row, status: Status) -> None:
         _check_status(runs.find_open(self._store, run["id"]) or {**run, "status": "gone"}, status)
@@ -195,6 +203,14 @@ def _check_status(run: Row, status: Status) -> None:
         raise conflict(message, code="run_not_paused")
     message = f"run {run['id']} does not wait for a decision: it is {run['status']}"
     raise conflict(message, code="run_not_waiting")
+
+
+def _complete(definition: Definition) -> Definition:
+    """The agent with the tools of its servers, as far as these can be asked."""
+    try:
+        return definition.settled(Call())
+    except NoTools:
+        return definition.known()
 
 
 def _with(definition: Definition, overrides: Mapping[str, Any]) -> Definition:

@@ -12,7 +12,8 @@ from xgw.agents.definition import Agents, Definition
 from xgw.agents.lines import Line, Lines
 from xgw.agents.loop import Loop
 from xgw.agents.parts import Parts
-from xgw.agents.preparing import prepare, snapshot_of, turn_facts, user_message
+from xgw.agents.preparing import prepare, turn_facts, user_message
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.turns import Turn
 from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
@@ -77,8 +78,12 @@ class Driver:
         self._calls.add(turn.scope.turn_id, turn.call)
         self._lines.hold(line)
 
-        def settle(is_under_way: bool) -> None:
-            if is_under_way:
+        refusals: list[ApiError] = []
+
+        def settle(outcome: bool | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                refusals.append(outcome)
+            if outcome is True:
                 self._go(line, turn, definition)
             else:
                 self._calls.remove(turn.scope.turn_id, turn.call)
@@ -91,9 +96,23 @@ class Driver:
         except BaseException:
             settle(False)
             raise
+        if refusals:
+            raise refusals[0]
         if not ticket.done:
             message = "the store cannot be written at the moment: what was asked for waits for it"
             raise overloaded(message, retry_after=1)
+
+    def occupy(self, line: Line, turn: Turn) -> None:
+        """Work that is no turn of its own begins; ApiError 503."""
+        self._calls.enter()
+        self._calls.add(turn.scope.turn_id, turn.call)
+        line.active = turn
+
+    def give_way(self, line: Line, turn: Turn) -> None:
+        """That work is over: the first that waits begins in its place."""
+        self._calls.remove(turn.scope.turn_id, turn.call)
+        with line.lock:
+            self._go_on(line)
 
     def end(self, turn: Turn, cause: Cause) -> Ticket:
         """End a turn that no loop ends, as it stands."""
@@ -125,7 +144,7 @@ class Driver:
     def _run(self, turn: Turn, definition: Definition) -> bool:
         """Run a turn; True if it waits for a person now, and still holds its session."""
         try:
-            start = prepare(self._store, turn, definition)
+            start = prepare(self._store, self._parts.means, turn, definition)
             turn.waits = Loop(self._parts, turn, start, lambda: self._calls.closing).run()
             if turn.waits and turn.reason == "superseded":
                 self.end(turn, SUPERSEDED)
@@ -188,8 +207,11 @@ class Driver:
 
     def advance(self, line: Line) -> None:
         """Begin the first that waits and can begin, where nothing is under way."""
-        if self._calls.closing or not self._has_place():
-            return
+        if not self._calls.closing and self._has_place():
+            self._go_on(line)
+
+    def _go_on(self, line: Line) -> None:
+        """The same in a place among the calls that is taken already."""
         begun = self._advance(line)
         if begun is None:
             self._calls.leave()

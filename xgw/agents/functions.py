@@ -11,16 +11,18 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import docstring_parser
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+
+from xgw.providers.transport import Call
 
 _NO_KEYWORD = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
@@ -31,6 +33,31 @@ class BadTool(Exception):
 
 class BadArguments(Exception):
     """Arguments that the function's schema refuses; the text is for the model."""
+
+
+class ToolFailed(Exception):
+    """A tool could not do what it was asked; the text is for the model as it is."""
+
+
+class Callee(Protocol):
+    """What stands behind a tool: what a model is told of it, and how it is called."""
+
+    @property
+    def description(self) -> str:
+        """What it does."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of its arguments."""
+
+    def check(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as it takes them; BadArguments says what is wrong."""
+
+    def call(self, arguments: dict[str, Any], stop: Call | None = None) -> str:
+        """What it returns, as text; whatever it raises is its failure.
+
+        `stop` is cancelled when nobody waits for that any more.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +80,15 @@ class Function:
         found = {self._names[field]: getattr(model, field) for field in given_fields}
         return found | (model.model_extra or {})
 
-    def call(self, arguments: dict[str, Any]) -> str:
-        """What the function returns, as text. Raises whatever the function raises."""
+    def bound(self, function: Callable[..., Any]) -> Function:
+        """The same for the model, but this is what is called."""
+        return replace(self, _function=function)
+
+    def call(self, arguments: dict[str, Any], stop: Call | None = None) -> str:
+        """What the function returns, as text. Raises whatever the function raises.
+
+        A thread cannot be stopped from outside: `stop` has no effect.
+        """
         returned = self._function(**arguments)
         if inspect.iscoroutine(returned):
             returned = asyncio.run(returned)

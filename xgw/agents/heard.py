@@ -6,8 +6,20 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from xgw.exchange.exchange import Opened
+from xgw.exchange.exchange import GaveUp, Opened
 from xgw.values import Answer, ToolCall
+
+
+def read_answer(opened: Opened) -> Answer:
+    """The whole answer; its text goes out as it comes. Raises GaveUp if it breaks off."""
+    relay, batch = opened.relay, opened.batch
+    while relay is not None and (batch is None or not batch.ended):
+        batch = relay.read(None)
+    if batch is not None and batch.failure is not None:
+        raise GaveUp(batch.failure)
+    answer = opened.answer if relay is None else relay.chat.answer()
+    assert answer is not None
+    return answer
 
 
 def received_of(opened: Opened, answer: Answer) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from xgw.agents.definition import Definition
+from xgw.agents.ends import Reached
 from xgw.config import Mode
 from xgw.recording.facts import AttemptEnd, LimitFacts
 
@@ -24,18 +26,40 @@ class Bounds:
 
 @dataclass(slots=True)
 class Used:
-    """What a turn has used so far, and its session before it."""
+    """What a turn has used so far, and its session before it.
+
+    What another agent uses that a task was handed over to counts there too: `outer` is what the one
+    that handed it over has used and may use.
+    """
 
     session_tokens: int = 0
     session_cost: float = 0.0
     iterations: int = 0
     tokens: int = 0
     cost: float = 0.0
+    outer: tuple[Used, Bounds] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def begin(self) -> None:
+        """One more answer is asked for."""
+        with self._lock:
+            self.iterations += 1
+        if self.outer is not None:
+            self.outer[0].begin()
 
     def add(self, end: AttemptEnd) -> None:
         """One more try; what nobody knows is not counted."""
-        self.tokens += end.usage.total_tokens or 0
-        self.cost += end.cost_usd or 0.0
+        with self._lock:
+            self.tokens += end.usage.total_tokens or 0
+            self.cost += end.cost_usd or 0.0
+        if self.outer is not None:
+            self.outer[0].add(end)
+
+    def check(self, bounds: Bounds) -> None:
+        """Raises Reached if a limit forbids to ask the model once more."""
+        reached = self.reached(bounds)
+        if reached is not None:
+            raise Reached(reached)
 
     def reached(self, bounds: Bounds) -> LimitFacts | None:
         """The limit that forbids to ask the model once more."""
@@ -49,7 +73,7 @@ class Used:
         for limit, value, most in pairs:
             if most is not None and value >= most:
                 return LimitFacts(limit, value, most)
-        return None
+        return None if self.outer is None else self.outer[0].reached(self.outer[1])
 
 
 def bounds_of(definition: Definition, mode: Mode, budget: dict[str, float | None]) -> Bounds:

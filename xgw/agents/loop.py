@@ -9,33 +9,41 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
-from xgw import __version__, clock
+from xgw import clock
 from xgw.agents import context
+from xgw.agents.definition import NoTools
+from xgw.agents.desk import Desk
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
-from xgw.agents.heard import received_of, with_ids
+from xgw.agents.fitting import Fitting, fitting_of
+from xgw.agents.functions import ToolFailed
+from xgw.agents.handoff import MAX_DEPTH, Inside
+from xgw.agents.heard import read_answer, received_of, with_ids
+from xgw.agents.limits import Used, bounds_of
 from xgw.agents.parts import Parts, Start
+from xgw.agents.planner import Plan
 from xgw.agents.rounds import ToolSteps
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.spent import Spent
-from xgw.agents.turns import Turn
+from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError
-from xgw.exchange.exchange import Exchange, GaveUp, Opened
-from xgw.exchange.order import Order
-from xgw.providers.transport import Cancelled
+from xgw.exchange.exchange import Exchange, GaveUp
+from xgw.providers.transport import Call, Cancelled
 from xgw.recording.elements import answer_message
-from xgw.recording.facts import AttemptEnd, LimitFacts, MessageFacts, Retry, TurnEnd
+from xgw.recording.facts import AttemptEnd, MessageFacts, Retry, TurnEnd
 from xgw.recording.recorder import Ending
-from xgw.resent import Body
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
 log = logging.getLogger("xgw.agents")
+
+
+class Unsettled(Exception):
+    """The turn cannot begin: a server that has tools of the agent cannot be used."""
 
 
 class Loop:
@@ -53,15 +61,12 @@ class Loop:
         self._sent_before = start.sent_before
         self._exchange: Exchange | None = None
         self._in_call = False
-        self._tools = ToolSteps(
-            parts.means,
-            parts.record,
-            parts.pool,
-            turn,
-            start.definition,
-            self._spent,
-            start.earlier,
-        )
+        self._context = start.context
+        self._offers = [tool.offer() for tool in start.definition.tools]
+        self._fitting: Fitting
+        self._tools = self._tools_of(start)
+        self.finish: Finish | None = None
+        """How it ended, once it has."""
         self._text = start.text
         self._final_model: str | None = None
         self._ticket: Ticket | None = None
@@ -84,6 +89,8 @@ class Loop:
             self._close(by_limit(reached.limit))
         except Cancelled:
             self._close(self._stopped())
+        except Unsettled as error:
+            self._close(Finish("gateway", "tool_error", str(error)))
         except ApiError as error:
             self._close(Finish("gateway", error.type, error.message))
         except Exception:  # the driver of a run: it marks the run failed
@@ -95,68 +102,105 @@ class Loop:
             self._parts.means.recorder.writer.wait(self._ticket, Patience())
         return self._waits
 
-    def _go(self) -> None:
-        elements = [*self._start.history, *self._start.said]
-        if self._tools.take_up(self._start.checkpoint):
-            elements += self._tools.run()
-        self._check_limits()
-        while (said := self._ask(elements)) is not None:
-            elements.append(said)
-            self._check_limits()
-            elements += self._tools.run()
+    def _tools_of(self, start: Start) -> ToolSteps:
+        parts = self._parts
+        return ToolSteps(
+            parts.means,
+            parts.record,
+            parts.pool,
+            self._turn,
+            start.definition,
+            self._spent,
+            start.earlier,
+            start.context.desk,
+            self._hand_over,
+            start.inside,
+        )
 
-    def _check_limits(self) -> None:
-        reached = self._start.used.reached(self._start.bounds)
-        if reached is not None:
-            raise Reached(reached)
+    @property
+    def text(self) -> str | None:
+        """What the model said last."""
+        return self._text
+
+    def _go(self) -> None:
+        self._settle()
+        has_calls = self._tools.take_up(self._start.checkpoint)
+        self._fitting = fitting_of(self._parts, self._turn, self._start, self._model, self._offers)
+        if has_calls:
+            self._context.answer(self._tools.run())
+        self._start.used.check(self._start.bounds)
+        while (said := self._ask()) is not None:
+            self._context.say(said)
+            self._start.used.check(self._start.bounds)
+            self._context.answer(self._tools.run())
+            self._start.used.check(self._start.bounds)  # another agent may have used what was left
+
+    def _settle(self) -> None:
+        """Ask the agent's servers for their tools, where it has any; the turn then keeps these."""
+        asked = self._start.definition
+        if not asked.sources:
+            return
+        try:
+            definition = asked.settled(self._turn.call)
+        except NoTools as error:
+            # It may quote what a server wrote.
+            raise Unsettled(self._parts.means.masker.text(str(error))) from None
+        self._start = replace(self._start, definition=definition)
+        self._tools = self._tools_of(self._start)
+        self._offers = [tool.offer() for tool in definition.tools]
+        if not self._turn.goes_on and self._start.inside is None:
+            snapshot = snapshot_of(self._parts.means, definition, self._turn.wanted)
+            self._ticket = self._parts.record.settle(self._turn.scope, snapshot)
 
     # -- one answer ----------------------------------------------------------------------------
 
-    def _ask(self, elements: list[context.Element]) -> context.Element | None:
-        """What the model says if it asks for tools; None once the turn has ended, or waits."""
-        self._exchange = exchange = self._new_exchange(elements)
-        scope, start = self._turn.scope, self._parts.record.call
-        self._start.used.iterations += 1
-        self._in_call = True
-        answered = context.last_results(elements)
-        self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
+    def _ask(self) -> context.Block | None:
+        """What the model says if it asks for tools; None once the turn has ended, or waits.
+
+        What turns out to be too long for the provider is sent once more, shorter.
+        """
+        size = self._fitting.fit()
+        self._start.used.begin()
+        answered = context.last_results(self._context.elements())
         try:
-            opened = exchange.open(scope, self._turn.call, self._keep)
-            answer = self._read(opened)
+            try:
+                return self._take(*self._call(size, answered))
+            except GaveUp as end:
+                assert self._exchange is not None
+                recorder, scope = self._parts.means.recorder, self._turn.scope
+                if not self._fitting.shorten(recorder, scope, self._exchange, end.failure):
+                    raise
+            return self._take(*self._call(self._fitting.fit(), ()))
         except GaveUp as end:
             self._fail(end.failure)
             return None
+
+    def _call(self, size: int | None, answered: Sequence[str]) -> tuple[Answer, dict[str, Any]]:
+        """One answer, and the message as it came. Raises GaveUp without one."""
+        inside = self._start.inside
+        parameters = {**self._start.definition.table.parameters, **self._turn.wanted.parameters}
+        self._exchange = exchange = self._parts.exchange(
+            self._model,
+            self._context.elements(),
+            self._turn.wanted.client,
+            tools=self._offers,
+            parameters=parameters,
+            parent_step_id=inside.step_id if inside else None,
+            agent_name=inside.agent_name if inside else None,
+        )
+        exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
+        scope, start = self._turn.scope, self._parts.record.call
+        self._in_call = True
+        self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
+        try:
+            opened = exchange.open(scope, self._turn.call, self._keep)
+            answer = read_answer(opened)
         finally:
             exchange.trial.close_response()
-        return self._take(answer, received_of(opened, answer))
+        return answer, received_of(opened, answer)
 
     def _keep(self, ticket: Ticket) -> None:
         self._ticket = ticket
-
-    def _new_exchange(self, elements: list[context.Element]) -> Exchange:
-        means, tools = self._parts.means, [t.offer() for t in self._start.definition.tools]
-        parameters = {**self._start.definition.table.parameters, **self._turn.wanted.parameters}
-        body = {"model": self._model, "messages": elements, **parameters, "stream": True}
-        if tools:
-            body["tools"] = tools
-        order = Order(
-            endpoint="chat.completions",
-            model=self._model,
-            way=self._parts.router.find(self._model, "chat.completions"),
-            body=Body.plain(orjson.dumps(body)),
-            stream=True,
-            wants_usage=False,
-            headers=(("user-agent", f"xgw/{__version__}"),),
-            query="",
-            client=self._turn.wanted.client,
-        )
-        exchange = Exchange(means, order, self._parts.refusals)
-        size = means.counter.estimate_request(elements, tools or None, self._model)
-        window = self._start.bounds.window
-        if window is not None and size is not None and size > window:
-            raise Reached(LimitFacts("context", size, window))
-        exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
-        return exchange
 
     def _compare(self, sent: Stored) -> str | None:
         """How what is sent compares with what the session's previous call sent."""
@@ -165,18 +209,7 @@ class Loop:
             return None
         return "appended" if self._sent_before[: len(before)] == before else "rewritten"
 
-    def _read(self, opened: Opened) -> Answer:
-        """The whole answer; its text goes out as it comes. Raises GaveUp if it breaks off."""
-        relay, batch = opened.relay, opened.batch
-        while relay is not None and (batch is None or not batch.ended):
-            batch = relay.read(None)
-        if batch is not None and batch.failure is not None:
-            raise GaveUp(batch.failure)
-        answer = opened.answer if relay is None else relay.chat.answer()
-        assert answer is not None
-        return answer
-
-    def _take(self, answer: Answer, received: dict[str, Any]) -> context.Element | None:
+    def _take(self, answer: Answer, received: dict[str, Any]) -> context.Block | None:
         """Record an answer; without calls it is the turn's."""
         assert self._exchange is not None
         answer, received, calls = with_ids(answer, received)
@@ -200,11 +233,15 @@ class Loop:
             messages=said,
             waits=self._waits,
             turn=self._end_of(Finish("finished"), end.ended_at) if self._waits else None,
-            checkpoint=self._tools.checkpoint(),
+            checkpoint=self._tools.checkpoint() if self._start.inside is None else None,
         )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
-        return None if self._waits else context.assistant(received)
+        if self._waits:
+            return None
+        message_ids = tuple(message.id for message in said)
+        asked = (context.assistant(received),)
+        return context.Block(self._turn.scope.turn_id, asked, message_ids)
 
     def _message(
         self, answer: Answer | None, end: AttemptEnd, bodies: list[Stored], *, partial: bool
@@ -219,7 +256,44 @@ class Loop:
             token_source=end.usage.source,
             partial=partial,
         )
-        return (said,) if said is not None else ()
+        if said is None:
+            return ()
+        inside = self._start.inside
+        if inside is not None:
+            said = replace(said, metadata={**(said.metadata or {}), "handoff": inside.step_id})
+        return (said,)
+
+    # -- other agents --------------------------------------------------------------------------
+
+    def _hand_over(self, step_id: str, partner: str, message: str, stop: Call) -> str:
+        """What another agent answers to a message. Raises ToolFailed with why it does not."""
+        definition, turn, start = self._start.definition, self._turn, self._start
+        depth = 1 if start.inside is None else start.inside.depth + 1
+        if depth > MAX_DEPTH:
+            raise ToolFailed(f"{MAX_DEPTH} tasks are handed over inside of one another already")
+        other = definition.others[partner]
+        # A plan is the turn's: where it is worked on for another one, nobody keeps one.
+        wanted = Wanted(message, "chat", client=turn.wanted.client)
+        task = Turn(turn.scope, partner, wanted, call=stop)
+        desk = Desk(start.context.desk.memory, Plan(mask=self._parts.means.masker.text))
+        equipped = desk.equip(other)
+        # What is compacted in it is no message of the session's context.
+        apart = context.build_context(equipped, desk, None, (), is_apart=True)
+        apart.own = context.Block(turn.scope.turn_id, (context.user(message),))
+        begun = Start(
+            definition=equipped,
+            context=apart,
+            sent_before=None,
+            used=Used(outer=(start.used, start.bounds)),
+            bounds=bounds_of(other, wanted.mode, {}),
+            inside=Inside(step_id, partner, depth),
+        )
+        loop = Loop(self._parts, task, begun, self._is_closing)
+        loop.run()
+        if loop.finish is None or loop.finish.ended_by != "finished":
+            reason = loop.finish and loop.finish.message
+            raise ToolFailed(f"the agent {partner} came to no answer: {reason or 'it was stopped'}")
+        return loop.text or ""
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -282,9 +356,10 @@ class Loop:
             dropped_tools=dropped,
             results=results,
             limit=finish.limit,
-            turn=self._end_of(finish, at, finish_reason),
+            turn=self._end_of(finish, at, finish_reason) if self._start.inside is None else None,
         )
         self._in_call = False
+        self.finish = finish
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
 
     def _end_of(

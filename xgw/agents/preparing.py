@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from xgw import clock, ids
-from xgw.agents.context import build_history, user
+from xgw.agents import context
+from xgw.agents.context import Block, Context, user
 from xgw.agents.definition import Definition
+from xgw.agents.desk import Desk
 from xgw.agents.limits import Used, bounds_of
 from xgw.agents.lineage import shown_of
+from xgw.agents.memory import Memory
 from xgw.agents.parts import Start
+from xgw.agents.planner import Plan
+from xgw.agents.snapshots import snapshot_of
 from xgw.agents.taking_up import SoFar, take_up
 from xgw.agents.turns import Turn, Wanted
 from xgw.exchange.means import Means
@@ -24,13 +27,14 @@ from xgw.store.database import Store
 from xgw.store.payloads import Stored
 
 
-def prepare(store: Store, turn: Turn, definition: Definition) -> Start:
+def prepare(store: Store, means: Means, turn: Turn, definition: Definition) -> Start:
     """Where a turn or a later run of it begins, read from the store."""
-    session_id = turn.scope.session_id or ""
+    session_id, wanted = turn.scope.session_id or "", turn.wanted
     session = sessions.find_session(store, session_id, turn.scope.project_id) or {}
-    said = messages.of_agent_turns(store, session_id, turn.scope.turn_id)
-    shown = shown_of(said, runs.of_turns_with_several(store, session_id))
     so_far = _so_far(store, turn)
+    mask = means.masker.text
+    desk = Desk(Memory(session.get("working_memory"), mask), Plan(so_far.plan, mask))
+    equipped = desk.equip(definition.in_mode(wanted.mode))
     used = Used(
         (session.get("total_tokens") or 0) - so_far.tokens,
         (session.get("cost_usd") or 0.0) - so_far.cost,
@@ -39,23 +43,56 @@ def prepare(store: Store, turn: Turn, definition: Definition) -> Start:
         so_far.cost,
     )
     return Start(
-        definition=definition,
-        history=build_history(definition, shown),
-        said=so_far.said,
+        definition=equipped,
+        context=_context(store, session, turn, equipped, desk, so_far),
         sent_before=_sent_before(store, session_id),
         used=used,
-        bounds=bounds_of(definition, turn.wanted.mode, session.get("budget") or {}),
+        bounds=bounds_of(definition, wanted.mode, session.get("budget") or {}),
         checkpoint=so_far.checkpoint,
         text=so_far.text,
         earlier=so_far.earlier,
     )
 
 
+def read_context(
+    store: Store,
+    session: Mapping[str, Any],
+    definition: Definition,
+    desk: Desk,
+    *,
+    without: str,
+    is_apart: bool = False,
+) -> Context:
+    """What was said in a session before the turn `without`, as its next call sends it."""
+    session_id = session.get("id") or ""
+    said = messages.of_agent_turns(store, session_id, without)
+    shown = shown_of(said, runs.of_turns_with_several(store, session_id))
+    summary = session.get("session_summary")
+    return context.build_context(definition, desk, summary, shown, is_apart=is_apart)
+
+
+def _context(
+    store: Store,
+    session: Mapping[str, Any],
+    turn: Turn,
+    definition: Definition,
+    desk: Desk,
+    so_far: SoFar,
+) -> Context:
+    turn_id, is_apart = turn.scope.turn_id, so_far.is_apart
+    found = read_context(store, session, definition, desk, without=turn_id, is_apart=is_apart)
+    if so_far.said:
+        context.take_up(found, so_far.said, {one.id for one in so_far.checkpoint.pending})
+    else:
+        found.own = Block(turn_id, (user(turn.wanted.message),))
+    return found
+
+
 def _so_far(store: Store, turn: Turn) -> SoFar:
     """A turn that begins may not be in the store yet; a run that goes on is."""
     if turn.goes_on:
         return take_up(store, turn.scope.turn_id, turn.scope.run_id)
-    return SoFar([user(turn.wanted.message)])
+    return SoFar()
 
 
 def _sent_before(store: Store, session_id: str) -> tuple[bytes, ...] | None:
@@ -107,10 +144,15 @@ def queued_turn(row: Mapping[str, Any]) -> Turn:
 
 
 def as_it_was(definition: Definition, snapshot: Mapping[str, Any]) -> Definition:
-    """An agent with the model, parameters, instructions and limits that a turn began with."""
+    """An agent with all but the tools that a turn began with."""
     kept = {"model": snapshot["model"], "parameters": snapshot["parameters"]}
-    limits = definition.table.limits.model_copy(update=snapshot["limits"])
-    table = definition.table.model_copy(update={**kept, "limits": limits})
+    now = definition.table
+    limits = now.limits.model_copy(update=snapshot["limits"])
+    room = now.context.model_copy(update=snapshot["context"])
+    task = now.modes.task.model_copy(update={"planner": snapshot.get("planner", False)})
+    modes = now.modes.model_copy(update={"task": task})
+    parts = {"limits": limits, "context": room, "modes": modes}
+    table = now.model_copy(update={**kept, **parts})
     return replace(definition, table=table, instructions=snapshot["instructions"])
 
 
@@ -135,32 +177,3 @@ def turn_facts(
         overrides=wanted.overrides(),
     )
     return facts, [asked, *([snapshot] if snapshot else [])]
-
-
-def snapshot_of(means: Means, definition: Definition, wanted: Wanted) -> Stored:
-    """The agent as it is when a turn of it begins: it is kept with the turn."""
-    table = definition.table
-    kept: dict[str, Any] = {
-        "agent": definition.name,
-        "mode": wanted.mode,
-        "model": wanted.model or table.model,
-        "parameters": {**table.parameters, **wanted.parameters},
-        "instructions": definition.instructions,
-        "tools": [
-            {
-                "name": tool.name,
-                **tool.told(),
-                "timeout_seconds": tool.timeout_seconds,
-                "max_output_bytes": tool.max_output_bytes,
-                "retry_safe": tool.retry_safe,
-                "approval": tool.approval,
-            }
-            for tool in definition.tools
-        ],
-        "limits": {
-            **table.limits.model_dump(),
-            "max_iterations": table.max_iterations(wanted.mode),
-        },
-        "context": table.context.model_dump(),
-    }
-    return means.recorder.shelf.whole(means.masker.body(orjson.dumps(kept)))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from xgw import clock
 from xgw.agents.definition import Agents, Definition, read_agents
+from xgw.agents.mcp.servers import Servers
 from xgw.config import Config, Loaded
 from xgw.errors import UsageError
 
@@ -28,6 +29,7 @@ class Roster(Mapping[str, Definition]):
 
     def __init__(self, loaded: Loaded, look_seconds: float = LOOK_SECONDS) -> None:
         """UsageError with every mistake in the agents and their tools."""
+        self.servers = Servers()
         self._agents: Agents = {}
         self._stamps: Stamps = {}
         self._look_seconds = look_seconds
@@ -67,7 +69,9 @@ class Roster(Mapping[str, Definition]):
             log.error("the agents stay as they were: %s", "; ".join(error.lines))
 
     def _read(self, loaded: Loaded) -> None:
-        self._agents = read_agents(loaded.config, loaded.sources)
+        self._agents = read_agents(loaded.config, loaded.sources, self.servers)
+        asked = (source.server for one in self._agents.values() for source in one.sources)
+        self.servers.keep(set(asked))
         self._loaded = loaded
         self._stamps = _stamps_of(loaded)
 

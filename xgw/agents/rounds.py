@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xgw import clock, ids
 from xgw.agents import context
 from xgw.agents.definition import Definition
+from xgw.agents.desk import Desk
+from xgw.agents.handoff import Inside
 from xgw.agents.pool import Pool
 from xgw.agents.settled import Recorded, Results, as_decided, notes_of, outcome_of
 from xgw.agents.spent import Spent
 from xgw.agents.tools import Outcome, Round
 from xgw.agents.turns import Turn
 from xgw.exchange.means import Means
+from xgw.providers.transport import Call
 from xgw.recording.agents import AgentRecord
-from xgw.recording.checkpoints import Checkpoint, PendingCall
+from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
 from xgw.recording.recorder import Said
 from xgw.store.writer import Patience
 from xgw.values import ToolCall
 
+HandOver = Callable[[str, str, str, Call], str]
+"""As in `tools`, for the step of the call in place of its position."""
+
+NOBODY_TO_ASK = Decision("deny", "xgw", reason="nobody can be asked about it during a handoff")
+
 
 @dataclass(slots=True)
 class _Asked:
-    """The calls of one answer: which have ended, and how many results have been told."""
+    """The calls of one answer: which have ended, and the messages that told results so far."""
 
     asked_by: str
     pending: list[PendingCall]
@@ -34,7 +42,12 @@ class _Asked:
     reused: dict[int, Recorded]
     started: bool = False
     results: dict[int, str] = field(default_factory=dict)
-    told: int = 0
+    message_ids: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        """How many results have been told."""
+        return len(self.message_ids)
 
 
 class ToolSteps:
@@ -49,6 +62,9 @@ class ToolSteps:
         definition: Definition,
         spent: Spent,
         earlier: Results,
+        desk: Desk,
+        hand_over: HandOver,
+        inside: Inside | None,
     ) -> None:
         self._means = means
         self._record = record
@@ -57,6 +73,9 @@ class ToolSteps:
         self._definition = definition
         self._spent = spent
         self._earlier = earlier
+        self._desk = desk
+        self._hand_over = hand_over
+        self._inside = inside
         self._asked: _Asked | None = None
 
     def ask(self, asked_by: str, calls: tuple[ToolCall, ...]) -> None:
@@ -67,8 +86,12 @@ class ToolSteps:
         together = self._round(range(len(calls)))
         for number, one in enumerate(asked.pending):
             tool = None if number in asked.reused else together.find_tool(number)
-            if tool is not None and tool.approval == "always":
+            if tool is None or tool.approval != "always":
+                continue
+            if self._inside is None:
                 asked.pending[number] = replace(one, state="awaits_approval")
+            else:
+                asked.pending[number] = replace(one, decision=NOBODY_TO_ASK)
 
     def take_up(self, checkpoint: Checkpoint) -> bool:
         """Go on with the calls of a checkpoint; False if it has none."""
@@ -116,7 +139,7 @@ class ToolSteps:
         text, step_id = asked.results[number], asked.step_ids[number]
         return replace(one, call=call, state="ended", step_id=step_id, result=text)
 
-    def run(self) -> list[context.Element]:
+    def run(self) -> context.Block:
         """The results for the model, in the order of the calls. Raises Cancelled."""
         asked = self._asked
         assert asked is not None
@@ -129,12 +152,18 @@ class ToolSteps:
                 self._end(asked, outcome)
         self._asked = None
         pairs = enumerate(asked.pending)
-        return [context.result(one.id, asked.results[number]) for number, one in pairs]
+        told = (context.result(one.id, asked.results[number]) for number, one in pairs)
+        return context.Block(self._turn.scope.turn_id, tuple(told), tuple(asked.message_ids))
 
     def _round(self, numbers: Sequence[int]) -> Round:
-        assert self._asked is not None
-        calls = {number: as_decided(self._asked.pending[number]) for number in numbers}
-        return Round(self._definition, self._pool, calls)
+        asked = self._asked
+        assert asked is not None
+
+        def hand_over(position: int, partner: str, message: str, stop: Call) -> str:
+            return self._hand_over(asked.step_ids[position], partner, message, stop)
+
+        calls = {number: as_decided(asked.pending[number]) for number in numbers}
+        return Round(self._definition, self._pool, calls, hand_over)
 
     def _settled(self, asked: _Asked) -> list[Outcome]:
         """The outcomes of calls that are not run."""
@@ -173,6 +202,7 @@ class ToolSteps:
 
     def _begun(self, asked: _Asked, number: int) -> ToolStart:
         one = asked.pending[number]
+        tool = self._definition.find_tool(one.call.name)
         return ToolStart(
             asked.step_ids[number],
             one.id,
@@ -180,6 +210,8 @@ class ToolSteps:
             self._means.masker.text(as_decided(one).arguments),
             "server",
             notes_of(one.decision, asked.reused.get(number)),
+            "tool_call" if tool is None else tool.step_type,
+            None if tool is None else tool.partner,
         )
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:
@@ -200,7 +232,10 @@ class ToolSteps:
             error_message=error,
         )
         said, bodies = self._tell(asked), [stored]
-        self._record.end_tool(self._turn.scope, end, said, self.checkpoint(), bodies)
+        tool = self._definition.find_tool(one.call.name)
+        kept = self._desk.kept(tool) if error is None else None
+        checkpoint = self.checkpoint() if self._inside is None else None
+        self._record.end_tool(self._turn.scope, end, said, checkpoint, bodies, kept)
 
     def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
@@ -220,8 +255,9 @@ class ToolSteps:
         said = []
         while asked.told in asked.results:
             one, text = asked.pending[asked.told], asked.results[asked.told]
-            said.append(Said(asked.step_ids[asked.told], self._message(one.call, text)))
-            asked.told += 1
+            message = self._message(one.call, text)
+            said.append(Said(asked.step_ids[asked.told], message))
+            asked.message_ids.append(message.id)
         return said
 
     def _message(self, call: ToolCall, text: str) -> MessageFacts:
@@ -236,4 +272,5 @@ class ToolSteps:
             name=call.name,
             token_count=tokens,
             token_source=None if tokens is None else "estimated",
+            metadata=None if self._inside is None else {"handoff": self._inside.step_id},
         )

@@ -6,10 +6,11 @@ it refuses a second turn under way in a session, whoever began the first.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import peewee
@@ -54,6 +55,11 @@ class Scheduler:
         self._driver = Driver(store, parts, agents, calls, self._lines)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="xgw-agents", daemon=True)
+
+    @property
+    def parts(self) -> Parts:
+        """What its turns work with."""
+        return self._parts
 
     @property
     def agents(self) -> Agents:
@@ -179,6 +185,25 @@ class Scheduler:
         line = self._lines.find(turn.scope.session_id or "")
         waiting = list(line.waiting) if line else []
         return waiting.index(turn) + 1 if turn in waiting else None
+
+    @contextlib.contextmanager
+    def occupied(self, turn: Turn) -> Iterator[None]:
+        """Work in a session that is no turn of its own: `turn` stands for it in its line.
+
+        Messages that come meanwhile wait. ApiError 409 `session_busy` if a turn runs or waits.
+        """
+        line = self._lines.take(turn.scope.session_id or "")
+        try:
+            with line.lock:
+                if line.active is not None or line.waiting or self._is_held(line):
+                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                self._driver.occupy(line, turn)
+            try:
+                yield
+            finally:
+                self._driver.give_way(line, turn)
+        finally:
+            self._lines.release(line)
 
     # -- ending --------------------------------------------------------------------------------
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from xgw.agents import context, lineage
+from xgw.agents import lineage
 from xgw.agents.lineage import Row
+from xgw.agents.planner import replay
 from xgw.agents.settled import Recorded, Results
+from xgw.config import PLANNER
 from xgw.queries import messages, payloads, runs
+from xgw.queries.nesting import depths_of
 from xgw.queries.texts import bring_back
 from xgw.recording import checkpoints
 from xgw.recording.checkpoints import Checkpoint
@@ -18,15 +22,21 @@ from xgw.store.database import Store
 @dataclass(frozen=True, slots=True)
 class SoFar:
     """Where a run stands as the store has it; `iterations`, `tokens` and `cost` are what it used,
-    with the runs that it resumes."""
+    with the runs that it resumes.
 
-    said: list[context.Element]
+    `said` are the rows of the turn's messages that it has. `is_apart`: the turn was compacted since
+    it ran, and now runs once more. `plan` is what the run keeps of one.
+    """
+
+    said: list[Row] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     text: str | None = None
     iterations: int = 0
     tokens: int = 0
     cost: float = 0.0
     earlier: Results = field(default_factory=Results)
+    is_apart: bool = False
+    plan: Any = None
 
 
 def take_up(store: Store, turn_id: str, run_id: str) -> SoFar:
@@ -36,18 +46,21 @@ def take_up(store: Store, turn_id: str, run_id: str) -> SoFar:
     if run is None:
         raise LookupError(run_id)
     ancestry = lineage.ancestry_of(run, known)
-    said = lineage.said_in(messages.of_turn(store, turn_id), ancestry)
+    of_turn = messages.of_turn(store, turn_id)
+    said = lineage.said_in(of_turn, ancestry)
     checkpoint = read_checkpoint(store, run)
     own = lineage.resumed_in(ancestry)
     calls = [step for one in own for step in one["steps"] if step["step_type"] == "llm_call"]
     return SoFar(
-        said=context.elements_of(said, {one.id for one in checkpoint.pending}),
+        said=said,
         checkpoint=checkpoint,
         text=next((m["content"] for m in said[::-1] if m["role"] == "assistant"), None),
-        iterations=sum(1 for call in calls if call["attempt"] == 1 and not _is_lost(call)),
+        iterations=sum(1 for call in calls if call["attempt"] == 1 and _counts(call)),
         tokens=sum(call["total_tokens"] or 0 for call in calls),
         cost=sum(call["cost_usd"] or 0.0 for call in calls),
         earlier=_earlier_results(store, own[0], ancestry),
+        is_apart=own[0]["kind"] == "rerun" and any(m["compacted_by_step_id"] for m in of_turn),
+        plan=run["planner_state"] or plan_in(said),
     )
 
 
@@ -59,9 +72,17 @@ def read_checkpoint(store: Store, run: Row) -> Checkpoint:
     return checkpoints.parse(kept, [one["result"] for one in results])
 
 
-def _is_lost(call: Row) -> bool:
-    """Whether a model call was interrupted: it is made again."""
-    return bool(call["error_type"] == "interrupted")
+def plan_in(said: Iterable[Row]) -> Any:
+    """The plan that was made in these messages; None without one."""
+    calls = [call for row in said for call in row["tool_calls"] or ()]
+    functions = (call.get("function") or {} for call in calls)
+    return replay(f.get("arguments") or "" for f in functions if f.get("name") == PLANNER)
+
+
+def _counts(call: Row) -> bool:
+    """Whether a model call is an iteration: one that was interrupted is made again, and a summary
+    is no answer."""
+    return call["error_type"] != "interrupted" and not (call["metadata"] or {}).get("purpose")
 
 
 def _earlier_results(store: Store, begun: Row, ancestry: Sequence[Row]) -> Results:
@@ -69,14 +90,21 @@ def _earlier_results(store: Store, begun: Row, ancestry: Sequence[Row]) -> Resul
     if (begun["overrides"] or {}).get("reuse") != "results":
         return Results()
     before = ancestry[: ancestry.index(begun)]
-    return Results(_recorded(store, [step for run in before for step in run["steps"]]))
+    own = [step for run in before for step in _own(run["steps"])]
+    return Results(_recorded(store, own))
+
+
+def _own(steps: Sequence[Row]) -> Iterable[Row]:
+    """The steps of a run without those of other agents that tasks were handed over to."""
+    depths = depths_of(steps)
+    return (step for step in steps if depths[step["id"]] <= 1)
 
 
 def _recorded(store: Store, steps: Sequence[Row]) -> Iterable[Recorded]:
     calls = [
         step
         for step in steps
-        if step["step_type"] != "llm_call"
+        if step["step_type"] not in ("llm_call", "memory_write", "planner")
         and step["tool_call_id"] is not None
         and step["status"] == "success"
         and step["output_payload"] is not None

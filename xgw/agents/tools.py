@@ -7,21 +7,24 @@ cannot be understood are never replaced by others.
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from xgw import clock
 from xgw.agents.definition import Definition, Tool
-from xgw.agents.functions import BadArguments
+from xgw.agents.functions import BadArguments, ToolFailed
 from xgw.agents.pool import Pool
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
 
 MAX_ERROR = 4000
 """Characters of what an exception says."""
+PARTNER_SECONDS = 5.0
+"""How long an agent that is stopped may take to end its steps, before the turn itself ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,31 @@ class _Job:
     position: int
     tool: Tool
     arguments: dict[str, Any]
+    stop: Call = field(default_factory=Call)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+HandOver = Callable[[int, str, str, Call], str]
+"""Has another agent work on a task: for the call at this position, the agent, the message, and what
+is cancelled when nobody waits for its answer any more."""
+
+
+def _refuse(position: int, partner: str, message: str, stop: Call) -> str:
+    raise ToolFailed(f"nothing can be handed over to {partner} here")
 
 
 class Round:
     """Calls of one answer, by their position in it, run together."""
 
-    def __init__(self, definition: Definition, pool: Pool, calls: Mapping[int, ToolCall]) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        pool: Pool,
+        calls: Mapping[int, ToolCall],
+        hand_over: HandOver = _refuse,
+    ) -> None:
         self._definition = definition
+        self._hand_over = hand_over
         self._pool = pool
         self._calls = calls
         self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
@@ -69,17 +90,24 @@ class Round:
         What still runs then, or runs too long, is abandoned: what it returns is dropped.
         """
         began = clock.monotonic()
-        due: dict[int, tuple[float, Tool]] = {}
+        due: dict[int, tuple[float, _Job]] = {}
         call.attach(lambda: self._ended.put(None))
         works = []
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
+                if isinstance(found, _Job) and found.tool.own is not None:
+                    # The next one begins once this one's change is recorded.
+                    found = self._called(found)
                 if isinstance(found, Outcome):
                     yield found
                     continue
-                due[position] = (began + found.tool.timeout_seconds, found.tool)
+                due[position] = (began + found.tool.timeout_seconds, found)
                 work = self._work(found)
+                if found.tool.partner is not None:
+                    # Its own tools want threads of the pool.
+                    threading.Thread(target=work, name="xgw-handoff", daemon=True).start()
+                    continue
                 works.append(work)
                 self._pool.run(work)
             while due:
@@ -88,9 +116,14 @@ class Round:
             call.detach()
             for work in works:
                 self._pool.withdraw(work)
+            for _, job in due.values():
+                job.stop.cancel()
+            for _, job in due.values():
+                if job.tool.partner is not None:
+                    job.ended.wait(PARTNER_SECONDS)
 
     def _next(
-        self, call: Call, due: dict[int, tuple[float, Tool]], began: float
+        self, call: Call, due: dict[int, tuple[float, _Job]], began: float
     ) -> Iterator[Outcome]:
         """What has ended, or has run for too long."""
         first = min(deadline for deadline, _ in due.values())
@@ -106,8 +139,9 @@ class Round:
             return
         now = clock.monotonic()
         for position in [p for p, (deadline, _) in due.items() if deadline <= now]:
-            _, tool = due.pop(position)
-            error = f"it took longer than {tool.timeout_seconds:g} s"
+            _, job = due.pop(position)
+            job.stop.cancel()
+            error = f"it took longer than {job.tool.timeout_seconds:g} s"
             yield _failed(position, error, began)
 
     def _prepare(self, position: int, asked: ToolCall) -> Outcome | _Job:
@@ -129,15 +163,27 @@ class Round:
 
     def _work(self, job: _Job) -> Any:
         def work() -> None:
-            began = clock.monotonic()
             try:
-                text = job.tool.function.call(job.arguments)
-            except BaseException as error:  # noqa: BLE001 - the edge to other people's code
-                self._ended.put(_failed(job.position, _told(error), began))
-                return
-            self._ended.put(_returned(job, text, began))
+                outcome = self._called(job)
+            finally:
+                job.ended.set()
+            self._ended.put(outcome)
 
         return work
+
+    def _called(self, job: _Job) -> Outcome:
+        began = clock.monotonic()
+        try:
+            text = self._call(job)
+        except BaseException as error:  # noqa: BLE001 - the edge to other people's code
+            return _failed(job.position, _told(error), began)
+        return _returned(job, text, began)
+
+    def _call(self, job: _Job) -> str:
+        if job.tool.partner is not None:
+            message = job.arguments["message"]
+            return self._hand_over(job.position, job.tool.partner, message, job.stop)
+        return job.tool.function.call(job.arguments, job.stop)
 
 
 def _returned(job: _Job, text: str, began: float) -> Outcome:
@@ -158,6 +204,8 @@ def _failed(position: int, error: str, began: float | None = None) -> Outcome:
 
 def _told(error: BaseException) -> str:
     """An exception in one line, without where it happened."""
+    if isinstance(error, ToolFailed):
+        return str(error)
     name = type(error).__name__
     try:
         text = str(error).strip()

@@ -34,17 +34,24 @@ class Turn:
     """A turn that waits or runs; `done` is set once its end is recorded, or that a person is
     awaited.
 
-    `goes_on`: this is not its beginning, but a run of it that the store has already.
+    `goes_on`: this is not its beginning, but a run of it that the store has already. `call` is what
+    it is cancelled by, where that is another's.
     """
 
     def __init__(
-        self, scope: Scope, agent_name: str, wanted: Wanted, *, goes_on: bool = False
+        self,
+        scope: Scope,
+        agent_name: str,
+        wanted: Wanted,
+        *,
+        goes_on: bool = False,
+        call: Call | None = None,
     ) -> None:
         self.scope = scope
         self.agent_name = agent_name
         self.wanted = wanted
         self.goes_on = goes_on
-        self.call = Call()
+        self.call = call or Call()
         self.done = threading.Event()
         self.waits = False
         """Whether a person is awaited, if it is done."""

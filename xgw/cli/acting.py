@@ -46,11 +46,10 @@ def act(
         given = {**body, **{name: _id_of(store, *what) for name, what in (named or {}).items()}}
         after = events.newest(store)
         run = door.ask("POST", path_of(id), given)
-        turn = door.ask("GET", f"/turns/{run['turn_id']}")
         if run["status"] == "waiting_tool":
-            answer = answer_of(turn)
+            answer = answer_of(door.ask("GET", f"/turns/{run['turn_id']}"))
         else:
-            answer, _ = follow(door, turn, after, Speaker(None, quiet=as_json))
+            answer, _ = follow(door, run, after, Speaker(None, quiet=as_json))
         if as_json:
             write_json(door.ask("GET", f"/runs/{run['id']}"))
     code = tell_outcome(answer)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xgw.cli.configuration import load, load_agents, with_configuration, with_json
+from xgw.cli.configuration import load, with_configuration, with_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import note, stdout, write, write_json
 
 if TYPE_CHECKING:
     from xgw.agents.definition import Agents
+    from xgw.config import Loaded
 
 
 @click.command()
@@ -21,15 +22,29 @@ if TYPE_CHECKING:
 def agents(config_path: Path | None, db: str | None, as_json: bool) -> None:
     """List the agents that the configuration defines.
 
-    With --json each is told whole: instructions, modes, tools with their schemas, limits.
+    With --json each is told whole: instructions, modes, tools with their schemas, limits. MCP
+    servers are started for that, and asked what they offer.
     """
+    from xgw.agents.definition import read_agents
+    from xgw.agents.mcp.servers import Servers
+
+    loaded = load(config_path, db)
+    servers = Servers()
+    try:
+        found = read_agents(loaded.config, loaded.sources, servers)
+        for definition in found.values():
+            definition.look()
+        _tell(loaded, found, as_json=as_json)
+    finally:
+        servers.close()
+
+
+def _tell(loaded: Loaded, found: Agents, *, as_json: bool) -> None:
     from xgw.masking import Masker
     from xgw.web.agents import agent
 
-    loaded = load(config_path, db)
-    found = load_agents(loaded)
+    masker = Masker(loaded.config.secrets())
     if as_json:
-        masker = Masker(loaded.config.secrets())
         # Which provider serves a model is for a running server to say.
         told = [agent(definition, None, masker) for definition in found.values()]
         write_json({"object": "list", "data": told})
@@ -37,6 +52,9 @@ def agents(config_path: Path | None, db: str | None, as_json: bool) -> None:
         write(_table(found))
     else:
         note("No agent is defined: [agents.NAME] in xgw.toml does that")
+    for definition in found.values():
+        for problem in definition.problems():
+            note(f"{definition.name}: {masker.text(problem)}")
 
 
 _COLUMNS = (Column("agent"), Column("model"), Column("tools", spare=1))
@@ -47,7 +65,7 @@ def _table(found: Agents) -> list[str]:
         (
             Cell(definition.name, "name"),
             Cell(definition.table.model),
-            Cell(", ".join(tool.name for tool in definition.tools) or "none"),
+            Cell(", ".join(tool.name for tool in definition.known().tools) or "none"),
             Cell(definition.table.description, "faint"),
         )
         for definition in found.values()

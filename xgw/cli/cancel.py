@@ -75,9 +75,10 @@ def _end_abandoned(store: Store, writer: Writer, turn_id: str) -> None:
         raise WorkError(f"there is no turn {turn_id}")
     if turn["status"] in ENDED:
         raise WorkError(str(IllegalMove("turn", turn_id, turn["status"], "cancelled")))
-    if not is_abandoned(run["owner"]):
+    waits = turn["endpoint"] is None and run["status"] == "waiting_tool"
+    if not waits and not is_abandoned(run["owner"]):
         raise WorkError(f"another process works on {turn_id}: end it there")
-    commit(writer, Edits(writer).end_turn(turn_id))
+    commit(writer, Edits(writer).end_turn(turn_id, seen=(run["id"], run["status"])))
 
 
 def _shown(store: Store, turn_id: str) -> Any:

@@ -81,10 +81,16 @@ def print_json(value: object) -> None:
 @with_configuration
 @with_json
 def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
-    """Check the configuration without starting: every mistake is one line, exit code 2."""
+    """Check the configuration without starting: every mistake is one line, exit code 2.
+
+    MCP servers are started and asked for their tools.
+    """
+    from xgw.agents.definition import refuse_unavailable
+
     loaded = load(config_path, db)
     config = loaded.config
     agents = ", ".join(load_agents(loaded)) or "none"
+    refuse_unavailable(config, loaded.sources)
     if as_json:
         print_json(
             {

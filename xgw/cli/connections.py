@@ -27,6 +27,7 @@ LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
 
 _END = b"\r\n\r\n"
+_HEALTH = b"GET /health "
 
 
 class ClientRequest(Request):  # type: ignore[misc]
@@ -114,6 +115,11 @@ class Connection(TConn):  # type: ignore[misc]
         if not self._head:
             return Head.NOTHING
         return Head.COMPLETE if self._complete else Head.PARTIAL
+
+    @property
+    def asks_for_health(self) -> bool:
+        """Whether the request whose head is there asks how the server is."""
+        return self._head.startswith(_HEALTH)
 
     def follows(self, seconds: float) -> bool:
         """Whether the next request's whole head is there, or comes within `seconds`.

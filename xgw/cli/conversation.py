@@ -110,6 +110,14 @@ class Conversation:
                 return None
             raise
 
+    def find_context(self, session_id: str) -> Any:
+        """What the next call of a session would send, by part."""
+        return self.door.ask("GET", f"/sessions/{session_id}/context")
+
+    def compact(self, session_id: str) -> Any:
+        """Have the context of a session compacted; the session as it is then."""
+        return self.door.ask("POST", f"/sessions/{session_id}/compact", {})
+
     # -- its turns ---------------------------------------------------------------------------------
 
     def say(self, message: str, spell: Callable[[Event], str] | None, *, quiet: bool) -> Answer:
@@ -136,13 +144,12 @@ class Conversation:
         WorkError if the decision is refused.
         """
         run = self.door.ask("POST", f"/runs/{answer['runId']}/approvals", decision)
-        turn = self.door.ask("GET", f"/turns/{run['turn_id']}")
         if run["status"] == "waiting_tool":
-            return answer_of(turn)
+            return answer_of(self.door.ask("GET", f"/turns/{run['turn_id']}"))
         with Interrupts(self.door) as interrupts:
-            interrupts.turn_id = turn["id"]
+            interrupts.turn_id = run["turn_id"]
             speaker = Speaker(spell, quiet=False)
-            answer, self._heard = follow(self.door, turn, self._heard, speaker)
+            answer, self._heard = follow(self.door, run, self._heard, speaker)
         return answer
 
     def _turn(self, message: str, speaker: Speaker, interrupts: Interrupts) -> Answer:

@@ -137,10 +137,22 @@ class Dialogue:
 
     def context(self, _: str) -> None:
         """/context"""
-        context = self._session()["context"]
+        context = self._conversation.find_context(self._session()["id"])
         used, window = context["used"], context["window"]
         of = f" of {spelling.count(window)}" if window else ""
-        write([f"context: {spelling.count(used)}{of} tokens"])
+        compacted = f", compacted above {context['threshold']:,}" if context["threshold"] else ""
+        write(
+            [
+                f"context: {spelling.count(used, context['source'])}{of} tokens{compacted}",
+                *map(_part_line, context["parts"]),
+            ]
+        )
+
+    def compact(self, _: str) -> None:
+        """/compact"""
+        session = self._conversation.compact(self._session()["id"])
+        used = spelling.count(session["context"]["used"], session["context"]["source"])
+        write([f"context: {used} tokens", texts.one_line(session["session_summary"] or "")])
 
     def usage(self, _: str) -> None:
         """/usage"""
@@ -191,12 +203,23 @@ COMMANDS: dict[str, tuple[str, Act]] = {
     ),
     "/session": ("the session; /session new begins one, /session ID goes on", Dialogue.session),
     "/tools": ("the tools that the agent has", Dialogue.tools),
-    "/context": ("how much of the model's window is used", Dialogue.context),
+    "/context": (
+        "what the next call would send, by part, and how much of the window that is",
+        Dialogue.context,
+    ),
+    "/compact": ("have the older turns summarised now", Dialogue.compact),
     "/usage": ("turns, tokens and cost of the session", Dialogue.usage),
     "/details": ("tell what happens in a turn, or stop telling", Dialogue.details),
     "/quit": ("end; Ctrl-D does too", Dialogue.quit),
 }
 """What each command does, in words and in code."""
+
+
+def _part_line(part: Any) -> str:
+    noun = "tool" if part["part"] == "tools" else "message"
+    name = part["part"].replace("_", " ")
+    tokens = spelling.count(part["tokens"], "estimated")
+    return f"  {name:<15} {tokens:>9} tokens  {counted(part['count'], noun)}"
 
 
 def _prompt(history: Path) -> PromptSession[str]:

@@ -102,7 +102,10 @@ class EventLines:
     def _step_started(self, event: Event, step: Payload) -> str:
         if step.get("step_type") == "llm_call":
             name = self._served(step.get("provider_name"), step.get("model") or step.get("name"))
-            words = [event_words.attempt_words(step), event_words.input_words(step)]
+            agent = f"agent {step['agent_name']}" if step.get("agent_name") else None
+            purpose = f"for {step['purpose']}" if step.get("purpose") else None
+            attempt = event_words.attempt_words(step)
+            words = [agent, purpose, attempt, event_words.input_words(step)]
         else:
             name = f"{step.get('step_type')} {step.get('name')}"
             words = [event_words.cut(step.get("arguments"))]

@@ -9,7 +9,7 @@ import orjson
 
 from xgw import spelling
 from xgw.cli import texts
-from xgw.queries.wording import counted, joined
+from xgw.queries.wording import compaction_words, counted, joined
 
 Payload = Mapping[str, Any]
 
@@ -76,10 +76,9 @@ def _approval(payload: Payload) -> str:
 
 
 def _compacted(payload: Payload) -> str:
-    before, after = payload.get("before_tokens"), payload.get("after_tokens")
-    sizes = f"{spelling.count(before)} → {spelling.count(after)} tokens"
-    messages = counted(len(payload.get("compacted_message_ids") or ()), "message")
-    return joined(sizes, payload.get("trigger"), messages, quoted(payload.get("summary")))
+    reason = f"because {cut(payload['reason'])}" if payload.get("reason") else None
+    told = quoted(payload.get("summary"))
+    return joined(compaction_words(payload), payload.get("trigger"), reason, told)
 
 
 def _limit(payload: Payload) -> str:

@@ -31,18 +31,19 @@ def events_in(blocks: Iterator[bytes]) -> Iterator[tuple[str | None, Any]]:
                 yield event.event, orjson.loads(event.data)
 
 
-def follow(door: Door, turn: Mapping[str, Any], after: int, speaker: Speaker) -> tuple[Answer, int]:
-    """Say what a turn says after an event, until it is over or waits.
+def follow(door: Door, run: Mapping[str, Any], after: int, speaker: Speaker) -> tuple[Answer, int]:
+    """Say what the turn of a run under way says after an event, until it is over or waits.
 
     Returns it as it is then, and the `seq` of the last event.
     """
+    turn = door.ask("GET", f"/turns/{run['turn_id']}")
     path = f"/sessions/{turn['session_id']}/events?after={after}"
     with contextlib.closing(door.follow(path)) as blocks:  # type: ignore[type-var]
         for _, told in events_in(blocks):
             after = told["seq"] or after
             if told["turn_id"] == turn["id"]:
                 speaker.hear(told)
-                if _is_end(told):
+                if _is_end(told, run["checkpoint"]["at"]):
                     break
         else:
             raise WorkError(f"the server ended; look at {turn['id']} with xgw show")
@@ -51,9 +52,10 @@ def follow(door: Door, turn: Mapping[str, Any], after: int, speaker: Speaker) ->
     return answer, after
 
 
-def _is_end(told: Mapping[str, Any]) -> bool:
-    if told["type"] == "run.updated":
-        return bool(told["payload"]["status"] == "waiting_tool")
+def _is_end(told: Mapping[str, Any], since: str) -> bool:
+    """Whether a turn is over, or waits again; that it waited before `since` is no news."""
+    if told["type"] == "run.updated" and told["payload"]["status"] == "waiting_tool":
+        return bool(told["payload"]["checkpoint_at"] > since)
     return bool(told["type"] == "turn.completed")
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime
 
 from xgw import clock, spelling
-from xgw.cli import timeline
+from xgw.cli import agent_page, texts, timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.terminal import role_of
 from xgw.queries import payloads
 from xgw.queries.pages import Row
 from xgw.queries.wording import error_words, first_token_words, joined, speed_words, usage_words
+from xgw.recording.checkpoints import list_undecided
 from xgw.store.database import Store
+from xgw.web import serialize
 
 STEP_INDENT = 3
+CALL_SHOWN = 200
 CAUSES = {
     "provider": "its answer failed",
     "client_disconnect": "the client left",
@@ -35,10 +38,24 @@ def render_run(page: Page, store: Store, run: Row) -> None:
     page.field("run", f"{run['run_index'] + 1}, {run['kind']}")
     page.field("from", joined(run["from_run_id"], run["from_step_id"]))
     render_times(page, run, now)
-    for name in ("planner_state", "checkpoint", "overrides", "metadata"):
-        page.field(name.replace("_", " "), spelled_json(run[name]) if run[name] else None)
+    render_next(page, run)
+    shown = {**run, "checkpoint": serialize.checkpoint(run["checkpoint"])}
+    for name in ("checkpoint", "overrides", "metadata"):
+        page.field(name.replace("_", " "), spelled_json(shown[name]) if shown[name] else None)
     render_error(page, run)
     render_steps(page, store, run, now)
+
+
+def render_next(page: Page, run: Row) -> None:
+    """What a person can do so that a run goes on, where that is needed."""
+    if run["status"] == "paused":
+        page.field("go on with", f"xgw resume {run['id']}")
+    if run["status"] != "waiting_tool":
+        return
+    for call in list_undecided(run["checkpoint"]):
+        words = texts.one_line(f"{call['name']} {call['arguments']}", CALL_SHOWN)
+        page.field("waits for", f"{words} ({call['tool_call_id']})")
+        page.field("decide with", f"xgw approve {run['id']} {call['tool_call_id']}, or xgw deny")
 
 
 def render_error(page: Page, row: Row) -> None:
@@ -72,6 +89,7 @@ def render_steps(page: Page, store: Store, run: Row, now: datetime.datetime) -> 
     if not steps:
         page.line("no steps")
         return
+    agent_page.render_plan(page, run["planner_state"])
     page.section("Steps")
     for number, step in enumerate(steps, 1):
         following = next((s for s in steps[number:] if s["step_type"] == "llm_call"), None)
@@ -138,6 +156,10 @@ def _tool(page: Page, store: Store, step: Row) -> None:
     arguments = (step["metadata"] or {}).get("arguments")
     if arguments is not None:
         page.text(str(arguments), STEP_INDENT, most=4, mark="arguments ")
+    compaction = agent_page.find_compaction(store, step)
+    if compaction is not None:
+        agent_page.render_compaction(page, step, compaction, STEP_INDENT)
+        return
     key = step["output_payload"]
     output = payloads.find_body(store, key) if key else None
     if output is not None:

@@ -29,13 +29,17 @@ class Speaker:
         self._is_terminal = sys.stdout.isatty()
         self._step: str | None = None
         self._call: str | None = None
+        self._others: set[str | None] = set()
+        """Calls of other agents, whose answers are not the turn's."""
         self._said = ""
         self._midline = False
 
     def hear(self, event: Event) -> None:
         """Say what matters of an event."""
         type, payload = event["type"], event["payload"]
-        if type == "step.started" and payload.get("step_type") == "llm_call":
+        if type == "step.started" and payload.get("parent_step_id"):
+            self._others.add(event["step_id"])
+        elif type == "step.started" and payload.get("step_type") == "llm_call":
             self._call = event["step_id"]
         if type == "step.delta" and payload["kind"] == "text" and not payload["index"]:
             self._hear_text(event["step_id"], payload)
@@ -51,6 +55,8 @@ class Speaker:
         self._end_line()
 
     def _hear_text(self, step_id: str, payload: Mapping[str, Any]) -> None:
+        if step_id in self._others:
+            return
         if step_id != self._step:
             self._begin(step_id)
         text: str = payload["text"]

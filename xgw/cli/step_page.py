@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xgw import clock, spelling
-from xgw.cli import timeline
+from xgw.cli import agent_page, timeline
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.run_page import render_error
 from xgw.queries import payloads, requests, steps
@@ -240,6 +240,13 @@ def _request(page: Page, store: Store, step: Row) -> None:
 
 
 def _tool(page: Page, store: Store, step: Row) -> None:
+    compaction = agent_page.find_compaction(store, step)
+    if compaction is not None:
+        page.section("Compaction")
+        agent_page.render_compaction(page, step, compaction, 2)
+        if page.full:
+            page.json(compaction)
+        return
     arguments = (step["metadata"] or {}).get("arguments") or _body(store, step["input_payload"])
     if arguments is not None:
         page.section("Arguments")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from xgw import spelling
 from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
+from xgw.queries.nesting import depths_of
 from xgw.queries.pages import Row
 from xgw.queries.wording import served_words
 
@@ -16,6 +17,7 @@ NAME_CELLS = 24
 BAR_AT = 46
 """Number, name, outcome and time stand before the bars."""
 LEAST_BAR = 8
+DEEPEST = 4
 WAIT, BEFORE_FIRST_TOKEN, WORK, INSTANT = "┈", "░", "█", "▏"
 
 _STEP_ROLES: dict[str, Role] = {"running": "busy", "error": "bad", "cancelled": "faint"}
@@ -52,11 +54,11 @@ def render(screen: Screen, steps: Sequence[Row], now: datetime.datetime) -> list
     start = min(step["started_at"] for step in steps)
     seconds = (max(step["ended_at"] or now for step in steps) - start).total_seconds()
     span = Span(start, seconds, max(LEAST_BAR, screen.page_width - BAR_AT))
-    lines = [_scale(screen, span)]
+    lines, depths = [_scale(screen, span)], depths_of(steps)
     for number, step in enumerate(steps, 1):
         if step["waited_ms"]:
             lines.append(_wait_line(screen, span, step))
-        lines.append(_step_line(screen, span, number, step, now))
+        lines.append(_step_line(screen, span, number, step, now, depths[step["id"]]))
     return lines
 
 
@@ -64,6 +66,8 @@ def name_of(step: Row) -> str:
     """What a step is, in a few words: `demo/gpt-4o`, or the name of a tool."""
     if step["step_type"] == "llm_call":
         served = served_words(step["provider_name"], step["model"] or step["name"])
+        if purpose := (step.get("metadata") or {}).get("purpose"):
+            served += f" for {purpose}"
         return f"{served} #{step['attempt']}" if (step["attempt"] or 1) > 1 else served
     kind = "" if step["step_type"] == "tool_call" else f"{step['step_type']} "
     return f"{kind}{step['name'] or spelling.UNKNOWN}"
@@ -95,8 +99,12 @@ def _scale(screen: Screen, span: Span) -> str:
     return screen.paint(f"{'':{BAR_AT}}0{end:>{span.cells - 1}}", "faint")
 
 
-def _step_line(screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime) -> str:
-    name = texts.pad(texts.one_line(name_of(step), NAME_CELLS), NAME_CELLS)
+def _step_line(
+    screen: Screen, span: Span, number: int, step: Row, now: datetime.datetime, depth: int
+) -> str:
+    # What the turn itself asked for stands in its order; only what is under that is set in.
+    shown = f"{'· ' * min(DEEPEST, max(0, depth - 1))}{name_of(step)}"
+    name = texts.pad(texts.one_line(shown, NAME_CELLS), NAME_CELLS)
     ended = f"{outcome_of(step):>7} {spelling.duration(elapsed_ms(step, now)):>8}  "
     role = role_of(step)
     bar = screen.paint(_bar(span, step, now), role)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from xgw import clock, spelling
 from xgw.cli.pages import Page, spelled_json
-from xgw.cli.run_page import render_error, render_steps, render_times
+from xgw.cli.run_page import render_error, render_next, render_steps, render_times
 from xgw.cli.terminal import role_of
 from xgw.queries import payloads, sessions
 from xgw.queries.overview import state_of_turn
@@ -27,6 +27,8 @@ def render_turn(page: Page, store: Store, turn: Row) -> None:
     state = "success" if state == "done" else state
     page.head(f"turn {turn['id']}", joined(state, turn["finish_reason"]), role_of(state))
     _fields(page, store, turn, now)
+    if run is not None:
+        render_next(page, run)
     render_error(page, turn)
     page.section("Input")
     page.text(turn["user_input"] or "(no user message)")

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,6 +37,12 @@ LAST_CALL_SECONDS = 0.25
 
 AT_ONCE_SECONDS = 0.002
 """How long a thread stays with a connection that it has answered."""
+
+MOST_AT_ONCE = 128
+"""Connections that are accepted before the first of them is worked on."""
+
+EXPRESS_THREADS = 4
+"""Threads for questions after the server's health alone: these are answered in a rush, too."""
 
 UNSENT_BYTES = 64 << 10
 """How much the kernel holds for a client that takes nothing, beyond what is on its way to it.
@@ -85,6 +92,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._idle: dict[Connection, None] = {}
         self._partial: dict[Connection, None] = {}
+        self._express = Pool(EXPRESS_THREADS)
+        self._held_back: list[Callable[[], None]] | None = None
         self._drain = threading.Thread(target=self._drain_services, name="drain")
         self._stop_by = 0.0
 
@@ -140,6 +149,22 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     # -- connections -----------------------------------------------------------------------------
 
     def accept(self, listener: Any) -> None:
+        """Take all connections that wait, then start on their requests.
+
+        Work on the first ones would keep the later ones waiting: threads that are busy take turns.
+        """
+        jobs = self._held_back = []
+        try:
+            for _ in range(min(MOST_AT_ONCE, self.worker_connections - self.nr_conns)):
+                if not self._accept_one(listener):
+                    break
+        finally:
+            self._held_back = None
+            for job in jobs:
+                self.tpool.submit(job)
+
+    def _accept_one(self, listener: Any) -> bool:
+        """Whether there was one."""
         try:
             accepted, address = listener.accept()
         except OSError as error:
@@ -147,7 +172,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 log.error("no further connection can be accepted: %s", error.strerror)
             elif error.errno not in _NOT_NOW:
                 raise
-            return
+            return False
         with contextlib.suppress(OSError):  # a client that is gone again is noticed when read
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if _NOTSENT_LOWAT is not None:
@@ -155,6 +180,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         client = ClientSocket.adopt(accepted)
         self.nr_conns += 1
         self.enqueue_req(Connection(self.cfg, client, address, listener.getsockname()))
+        return True
 
     def enqueue_req(self, conn: Connection) -> None:
         """Start on the connection's next request as soon as its head is there."""
@@ -172,10 +198,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.enqueue_req(conn)
 
     def _proceed(self, conn: Connection, head: Head) -> None:
-        if head is Head.COMPLETE:
-            self.tpool.submit(partial(self._serve, conn))
-        else:
+        if head is not Head.COMPLETE:
             self._drop(conn)
+        elif conn.asks_for_health:
+            self._express.submit(partial(self._serve, conn, self._answer))
+        elif self._held_back is None:
+            self.tpool.submit(partial(self._serve, conn, self.handle))
+        else:
+            self._held_back.append(partial(self._serve, conn, self.handle))
 
     def _watch(self, conn: Connection, place: dict[Connection, None], seconds: float) -> None:
         conn.timeout = clock.monotonic() + seconds
@@ -213,11 +243,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _serve(self, conn: Connection) -> None:
-        """Answer what comes on a connection, in a thread of the pool, then give it back."""
+    def _serve(self, conn: Connection, handle: Callable[[Connection], Any]) -> None:
+        """Answer what comes on a connection, in a thread of a pool, then give it back."""
         keep = False
         try:
-            keep = self.handle(conn)
+            keep = handle(conn)
         except Exception:  # around a connection: it ends, and its thread goes on to the next one
             log.exception("a connection failed")
         finally:
@@ -232,17 +262,19 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         keep = self._answer(conn)
         while keep and self.alive and conn.follows(AT_ONCE_SECONDS):
             keep = self._answer(conn)
-        if not keep:
-            conn.end()
         return keep
 
     def _answer(self, conn: Connection) -> Any:
+        """Answer one request; the connection is at its end unless it stays open."""
+        keep = False
         try:
             conn.begin(KEEPALIVE_SECONDS if self.alive else LAST_CALL_SECONDS)
-            return super().handle(conn)
+            keep = super().handle(conn)
         except HeadTooLarge as fault:
             self.handle_error(None, conn.sock, conn.client, fault)
-            return False
+        if not keep:
+            conn.end()
+        return keep
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         refusal = refusal_of(exc)

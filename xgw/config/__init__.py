@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xgw.config.agents import Agent, AgentLimits, Approval, Mode, Tool
+from xgw.config.agents import PLANNER, Agent, AgentLimits, Approval, Mcp, Mode, Tool
 from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
 from xgw.config.loading import Loaded, load
-from xgw.config.rules import check_parameters
+from xgw.config.rules import check_parameters, handoff_name
 from xgw.config.schema import (
     DEMO_LABEL,
     ClientKey,
@@ -25,6 +25,7 @@ __all__ = [
     "DEMO_LABEL",
     "MASK",
     "PASSTHROUGH",
+    "PLANNER",
     "Agent",
     "AgentLimits",
     "Approval",
@@ -32,6 +33,7 @@ __all__ = [
     "Config",
     "Gateway",
     "Loaded",
+    "Mcp",
     "Mode",
     "Price",
     "Provider",
@@ -42,6 +44,7 @@ __all__ = [
     "Timeouts",
     "Tool",
     "check_parameters",
+    "handoff_name",
     "is_credential_name",
     "is_credential_parameter",
     "load",

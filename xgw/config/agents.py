@@ -7,11 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from xgw.config import rules
+from xgw.config.credentials import is_credential_name
 from xgw.config.table import Bytes, Count, Seconds, Table
 
 Mode = Literal["chat", "task"]
 Approval = Literal["never", "always"]
-Builtin = Literal["calculator", "current_time", "http_get", "demo_weather"]
+Builtin = Literal["calculator", "current_time", "http_get", "demo_weather", "remember", "forget"]
+PLANNER = "plan"
+"""What a model calls the tool by that keeps its plan of a task."""
+
 Usd = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -32,21 +36,35 @@ class AgentMode(Table):
     max_iterations: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
+class TaskMode(AgentMode):
+    """`[agents.NAME.modes.task]`: with `planner` the model keeps a plan of the task."""
+
+    planner: bool = False
+
+
 class AgentModes(Table):
     """`[agents.NAME.modes]`: a conversation, or a task to be worked off."""
 
     chat: AgentMode = AgentMode()
-    task: AgentMode = AgentMode()
+    task: TaskMode = TaskMode()
 
 
 class AgentContext(Table):
-    """`[agents.NAME.context]`: `window` in tokens is None for the model's own."""
+    """`[agents.NAME.context]`: `window` in tokens is None for the model's own.
+
+    Above the share `compact_at` of it earlier turns are summarised, but for the last ones.
+    """
 
     window: Count | None = None
+    compact_at: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.8
+    keep_last_turns: Annotated[int, Field(ge=0, le=1000)] = 4
 
 
 class Agent(Table):
-    """`[agents.NAME]`: a model, its instructions, its tools and its limits."""
+    """`[agents.NAME]`: a model, its instructions, its tools and its limits.
+
+    `handoffs` are the agents that it may hand a task over to.
+    """
 
     description: str = ""
     model: Annotated[str, Field(min_length=1)]
@@ -56,6 +74,7 @@ class Agent(Table):
         default_factory=dict
     )
     tools: tuple[Annotated[str, AfterValidator(rules.check_tool_name)], ...] = ()
+    handoffs: tuple[str, ...] = ()
     modes: AgentModes = AgentModes()
     limits: AgentLimits = AgentLimits()
     context: AgentContext = AgentContext()
@@ -65,15 +84,53 @@ class Agent(Table):
         own: AgentMode = getattr(self.modes, mode)
         return own.max_iterations or self.limits.max_iterations
 
+    def plans(self, mode: Mode) -> bool:
+        """Whether the model keeps a plan in this mode."""
+        return mode == "task" and self.modes.task.planner
+
+
+class Mcp(Table):
+    """`mcp` of a tool: an MCP server's command with its arguments, or the URL of one.
+
+    `cwd` is the folder that the command runs in. It sees `env`, and of xgw's own environment only
+    what every program needs.
+    """
+
+    command: Annotated[tuple[str, ...], AfterValidator(rules.check_command)] = ()
+    cwd: str = ""
+    env: Annotated[dict[str, str], AfterValidator(rules.check_environment)] = Field(
+        default_factory=dict, repr=False
+    )
+    url: Annotated[str | None, AfterValidator(rules.check_mcp_url)] = None
+    headers: Annotated[dict[str, str], AfterValidator(rules.check_headers)] = Field(
+        default_factory=dict, repr=False
+    )
+
+    def secrets(self) -> set[str]:
+        """The values that its environment and its headers hold under a credential's name."""
+        pairs = [*self.env.items(), *self.headers.items()]
+        named = {value for name, value in pairs if is_credential_name(name)}
+        return named | {value.split(" ", 1)[-1].strip() for value in named}
+
+
+class Retrieval(Table):
+    """`retrieval` of a tool: the folder that it searches, and how many passages it returns."""
+
+    path: Annotated[str, Field(min_length=1)]
+    top_k: Annotated[int, Field(ge=1, le=50)] = 5
+
 
 class Tool(Table):
-    """`[tools.NAME]`: a Python function ("file.py:function") or one that is built in.
+    """`[tools.NAME]`: a Python function ("file.py:function"), one that is built in, the tools of
+    an MCP server, or a search over a folder.
 
     `allow_private` is for `http_get` alone: whether it may reach private and loopback addresses.
     """
 
     python: Annotated[str | None, AfterValidator(rules.check_python_tool)] = None
     builtin: Builtin | None = None
+    mcp: Mcp | None = None
+    retrieval: Retrieval | None = None
     approval: Approval = "never"
     timeout_seconds: Seconds = 30
     retry_safe: bool = False

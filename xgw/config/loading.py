@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from xgw.config import checks, discovery, document, mistakes, rules
 from xgw.config.agent_checks import find_missing_files
-from xgw.config.agents import Agent, Tool
+from xgw.config.agents import Agent, Mcp, Retrieval, Tool
 from xgw.config.credentials import is_credential_name
 from xgw.config.leaves import list_leaves
 from xgw.config.mistakes import Mistake
@@ -230,7 +230,22 @@ def _at_home(table: Named, home: Path) -> Named:
         for key in ("instructions_file", "python")
         if (named := getattr(table, key, None))
     }
-    return table.model_copy(update=files)
+    inner = _tables_at_home(table, home) if isinstance(table, Tool) else {}
+    return table.model_copy(update={**files, **inner})
+
+
+def _tables_at_home(tool: Tool, home: Path) -> dict[str, Mcp | Retrieval]:
+    """What a tool says in a table of its own: the folder that is searched, or run in.
+
+    What an MCP server's command names is relative to the file as well.
+    """
+    found: dict[str, Mcp | Retrieval] = {}
+    if tool.mcp is not None:
+        found["mcp"] = tool.mcp.model_copy(update={"cwd": str(home.absolute() / tool.mcp.cwd)})
+    if tool.retrieval is not None:
+        path = str(home.absolute() / tool.retrieval.path)
+        found["retrieval"] = tool.retrieval.model_copy(update={"path": path})
+    return found
 
 
 def _with_retry(route: Route, usual: Retry) -> Route:

@@ -29,10 +29,12 @@ _TABLES: dict[KeyPath, type[BaseModel]] = {
     ("agents", "*"): agents.Agent,
     ("agents", "*", "modes"): agents.AgentModes,
     ("agents", "*", "modes", "chat"): agents.AgentMode,
-    ("agents", "*", "modes", "task"): agents.AgentMode,
+    ("agents", "*", "modes", "task"): agents.TaskMode,
     ("agents", "*", "limits"): agents.AgentLimits,
     ("agents", "*", "context"): agents.AgentContext,
     ("tools", "*"): agents.Tool,
+    ("tools", "*", "mcp"): agents.Mcp,
+    ("tools", "*", "retrieval"): agents.Retrieval,
 }
 _ARRAYS = {"providers": "name", "routes": "model", "keys": "project"}
 """The arrays of tables, and what people know their entries by."""
@@ -81,9 +83,14 @@ def find_schema_mistakes(
 
 
 def holds_credential(path: KeyPath) -> bool:
-    """Whether the value at `path` is a credential, or may be: any header of a provider."""
+    """Whether the value at `path` is a credential, or may be: any header or variable."""
     keys = [key for key in path if isinstance(key, str)]
-    return "headers" in keys or keys == ["keys", "key"] or is_credential_name(keys[-1])
+    return (
+        "headers" in keys
+        or "env" in keys
+        or keys == ["keys", "key"]
+        or is_credential_name(keys[-1])
+    )
 
 
 def keep_first(mistakes: Iterable[Mistake]) -> list[Mistake]:

@@ -192,6 +192,11 @@ def check_tool_name(name: str) -> str:
     return name
 
 
+def handoff_name(agent: str) -> str:
+    """What a model calls the tool by that hands a task over to this agent."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"handoff_to_{agent}")[:64]
+
+
 def check_python_tool(spec: str | None) -> str | None:
     """Where a tool's function is: "path.py:function"."""
     if spec is None:
@@ -200,6 +205,36 @@ def check_python_tool(spec: str | None) -> str | None:
     if not path.endswith(".py") or not function.isidentifier():
         raise ValueError(f"must be of the form path.py:function, not {quoted(spec)}")
     return spec
+
+
+def check_command(command: tuple[str, ...]) -> tuple[str, ...]:
+    """A program and its arguments, as the system takes them."""
+    if command and not command[0]:
+        raise ValueError("must begin with a program")
+    if any("\0" in part for part in command):
+        raise ValueError("must not hold NUL characters")
+    return command
+
+
+def check_environment(variables: dict[str, str]) -> dict[str, str]:
+    """Variables for a program; the sentence never quotes a value."""
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"has a variable that no program can be given: {quoted(name)}")
+    return variables
+
+
+def check_mcp_url(url: str | None) -> str | None:
+    """An MCP server's address, http or https."""
+    if url is None:
+        return None
+    if "@" in url:
+        raise ValueError("must not hold a user or a password: use headers")
+    refusal = f"must be an address such as http://127.0.0.1:9000/mcp, not {quoted(url)}"
+    split = _split(url, refusal)
+    if split.scheme not in ("http", "https") or not _is_host(split.hostname or ""):
+        raise ValueError(refusal)
+    return url
 
 
 def check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -185,6 +185,8 @@ class Config(Table):
         found = {self.server.token, *(client.key for client in self.keys)}
         for provider in self.providers:
             found.update(_secrets_of(provider))
+        for tool in self.tools.values():
+            found.update(tool.mcp.secrets() if tool.mcp else ())
         return tuple(sorted(found - {"", PASSTHROUGH}, key=lambda secret: (-len(secret), secret)))
 
 

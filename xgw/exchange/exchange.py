@@ -101,7 +101,9 @@ class Exchange:
     def open(self, scope: Scope, call: Call, on_retry: Callable[[Ticket], None]) -> Opened:
         """Ask until one answers. Raises GaveUp, ClientGone and Cancelled."""
         while True:
-            self.trial.go(self._means.recorder.live.start(scope, self.facts.step_id))
+            is_quiet = self._order.purpose is not None
+            live = self._means.recorder.live.start(scope, self.facts.step_id, is_quiet=is_quiet)
+            self.trial.go(live)
             try:
                 return self._ask(call)
             except UpstreamFailure as failure:

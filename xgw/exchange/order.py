@@ -24,7 +24,8 @@ class Order:
     """One model answer that is asked for.
 
     `body` is the client's JSON without xgw's own identifiers; `stream` and `wants_usage` are what
-    the client asked for.
+    the client asked for. A `purpose` is set of one whose answer nobody waits for to read it:
+    nothing of it is sent out as it comes. `parent_step_id` is the step that it is a part of.
     """
 
     endpoint: Endpoint
@@ -36,6 +37,10 @@ class Order:
     headers: Headers
     query: str
     client: dict[str, Any]
+    purpose: str | None = None
+    parent_step_id: str | None = None
+    agent_name: str | None = None
+    """Who asks, in a task that was handed over."""
 
 
 def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:

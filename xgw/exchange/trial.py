@@ -83,6 +83,7 @@ class Trial:
             input_tokens=input_tokens,
             context_window=means.prices.context_window(target.model, target.provider),
             metadata=_labels(order),
+            parent_step_id=order.parent_step_id,
         )
         return trial
 
@@ -260,6 +261,10 @@ def _first(*values: int | None) -> int | None:
 
 
 def _labels(order: Order) -> dict[str, Any] | None:
-    """What the client says of itself: its own retries."""
+    """What the client says of itself, its own retries; what the call is for; which agent asks."""
+    if order.purpose is not None:
+        return {"purpose": order.purpose}
     count = next((v for n, v in order.headers if n.lower() == "x-stainless-retry-count"), "0")
-    return {"client_retry_count": count} if count.isdecimal() and count != "0" else None
+    retried = {"client_retry_count": count} if count.isdecimal() and count != "0" else {}
+    agent = {"agent_name": order.agent_name} if order.agent_name else {}
+    return retried | agent or None

@@ -18,6 +18,7 @@ from xgw.queries.runs import newest_of_turn
 from xgw.queries.turns import find_turn
 from xgw.recording.edits import Edits, is_abandoned
 from xgw.recording.facts import SessionFacts
+from xgw.recording.forks import Shown
 from xgw.recording.lifecycle import ENDED, IllegalMove
 from xgw.recording.recorder import Recorder
 from xgw.store.database import Store
@@ -26,6 +27,7 @@ from xgw.store.writer import Patience, Ticket
 Row = Mapping[str, Any]
 
 TRIES = 3
+IDLE = ("waiting_tool", "paused")
 """A turn that is to be cancelled may begin to wait, or go on, while that is under way."""
 
 
@@ -85,6 +87,23 @@ class Control:
         """Change these columns of a session."""
         self._wait(self._edits.change_session(session["project_id"], session["id"], changes))
 
+    def fork_session(self, session: Row, turn_id: str, shown: Shown) -> str:
+        """The id of a new session that shares the history of this one up to a turn.
+
+        `shown` names the messages that count of turns that were run several times.
+        ApiError 409 `not_an_agents` for a session whose history is its client's, 409 `turn_open`,
+        422.
+        """
+        if session["agent_name"] is None:
+            message = "the history of the session is its client's: only an agent's can be forked"
+            raise conflict(message, code="not_an_agents")
+        new_id = ids.mint("sess")
+        refused: list[ApiError] = []
+        self._wait(self._edits.fork_session(session["id"], turn_id, new_id, shown, refused))
+        if refused:
+            raise refused[0]
+        return new_id
+
     def delete_session(self, session: Row) -> None:
         """Delete a session and everything under it; what is under way in it is cancelled first.
 
@@ -142,11 +161,13 @@ class Control:
 
     def _end_turn(self, turn: Row) -> None:
         """By its calls; else as one that waits, or that nobody works on."""
+        # Looked at before its calls: one that goes on meanwhile is not as it was seen.
+        run = newest_of_turn(self._store, turn["id"])
         if self._calls.end(turn["id"]):
             # Its end is queued by now.
             self._wait(self._recorder.writer.submit(lambda tx: None))
         elif turn["session_id"] is None or turn["endpoint"] is None:  # an agent's has none
-            self._wait(self._end_abandoned(turn["id"]))
+            self._wait(self._end_as_seen(turn, run))
         else:
             taken = self._sessions.take(turn["project_id"], turn["session_id"])
             try:
@@ -165,18 +186,24 @@ class Control:
             closing = close_waiting(turn, "user_cancel", clock.now())
             session.last_ticket = self._recorder.close_turns([closing])
         elif turn.status == "running":
-            session.last_ticket = self._end_abandoned(turn_id)
+            self._check_owner(turn_id, newest_of_turn(self._store, turn_id))
+            session.last_ticket = self._edits.end_turn(turn_id)
             close_waiting(turn, "user_cancel", clock.now())
         return session.last_ticket
 
-    def _end_abandoned(self, turn_id: str) -> Ticket:
-        run = newest_of_turn(self._store, turn_id)
+    def _end_as_seen(self, turn: Row, run: Row | None) -> Ticket:
+        """An agent's turn that waits for a person is nobody's; any other one may be another's."""
+        if turn["endpoint"] is not None or run is None or run["status"] not in IDLE:
+            self._check_owner(turn["id"], run)
+        seen = (run["id"], run["status"]) if run else None
+        return self._edits.end_turn(turn["id"], seen=seen)
+
+    def _check_owner(self, turn_id: str, run: Row | None) -> None:
+        """ApiError 409 if another process works on a turn."""
         owned_by = run["owner"] if run else None
         if owned_by != self._recorder.owner and not is_abandoned(owned_by):
             message = f"turn {turn_id} cannot be cancelled here: another process works on it"
             raise conflict(message, code="turn_elsewhere")
-        seen = (run["id"], run["status"]) if run else None
-        return self._edits.end_turn(turn_id, seen=seen)
 
     def _wait(self, ticket: Ticket) -> None:
         if not self._recorder.writer.wait(ticket, Patience()):

@@ -20,6 +20,7 @@ from xgw.exchange.order import Endpoint, Order
 from xgw.exchange.routing import Router
 from xgw.gateway.answering import Answering, Reply
 from xgw.gateway.conversation import Conversation, read_conversation
+from xgw.gateway.doorway import Doorway
 from xgw.gateway.identity import Identity, parse_traceparent, read_identity
 from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
@@ -71,6 +72,7 @@ class Gateway:
         self._placement = Placement(sessions, means.recorder.shelf, means.counter.count_message)
         self._refusals = UsageRefusals()
         self._resending = Resending()
+        self._doorway = Doorway()
 
     def taking(self, project_id: str, headers: Headers) -> Taking:
         """Takes the body of a chat request."""
@@ -79,11 +81,12 @@ class Gateway:
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
         means = self._means.for_client(ask.headers)
-        request = self._read(ask, means)
-        order = self._order(ask, request)
-        exchange = Exchange(means, order, self._refusals)
-        call = Call(ask.sock)
-        record = self._begin(ask, request, exchange, call, means)
+        with self._doorway.passing():
+            request = self._read(ask, means)
+            order = self._order(ask, request)
+            exchange = Exchange(means, order, self._refusals)
+            call = Call(ask.sock)
+            record = self._begin(ask, request, exchange, call, means)
         return Answering(means, exchange, record, order, call, ask.arrived).run()
 
     # -- reading -------------------------------------------------------------------------------

@@ -44,6 +44,14 @@ def find_holder(store: Store, session_id: str) -> Row | None:
     return store.fetch_one(query)
 
 
+def find_newest(store: Store, session_id: str) -> Row | None:
+    """The newest turn of an agent in a session that has begun."""
+    query = Turn.select().where(
+        Turn.session_id == session_id, Turn.endpoint.is_null(), Turn.status != "queued"
+    )
+    return store.fetch_one(query.order_by(Turn.turn_index.desc()))
+
+
 def list_queued(store: Store) -> list[Row]:
     """The turns that wait, in order, each with `run_id`, `overrides` and `owner` of its run."""
     query = (

@@ -42,7 +42,10 @@ def of_turn(store: Store, turn_id: str) -> list[Row]:
 
 
 def of_agent_turns(store: Store, session_id: str, without: str) -> list[Row]:
-    """What was said in the agent's turns of a session before the turn `without`, turn by turn."""
+    """What was said in the agent's turns of a session before the turn `without`, turn by turn.
+
+    Not what another agent said that a task was handed over to: its answer is a tool's result.
+    """
     own = Turn.alias()
     # A turn that has just begun may not be there yet: then all others are before it.
     its_index = own.select(own.turn_index).where(own.id == without)
@@ -59,6 +62,7 @@ def of_agent_turns(store: Store, session_id: str, without: str) -> list[Row]:
     )
     with snapshot(store):
         rows = store.fetch(query)
+        rows = [row for row in rows if "handoff" not in (row["metadata"] or {})]
         bring_back(store, rows, OF_MESSAGES)
     return rows
 

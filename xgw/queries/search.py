@@ -98,7 +98,6 @@ def _tool(values: Values) -> Condition:
     calls = Step.select(SQL("1")).where(
         Step.session_id == Session.id,
         Step.tool_call_id.is_null(False),
-        Step.step_type == "tool_call",
         named,
     )
     return _exists(calls)

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import peewee
+from peewee import fn
 
 from xgw import clock
 from xgw.queries import pages
@@ -57,8 +58,11 @@ def find_step(store: Store, step_id: str, project: str | None = None) -> Row | N
 
 
 def last_call(store: Store, session_id: str) -> Row | None:
-    """The newest model call of a session whose request was kept: `id` and `input_payload`."""
-    calls = _calls(session_id).select(Step.id, Step.input_payload)
+    """The newest model call of a session whose request was kept: `id` and `input_payload`.
+
+    Not one of another agent that a task was handed over to.
+    """
+    calls = _calls(session_id, None).select(Step.id, Step.input_payload)
     return store.fetch_one(calls.order_by(Step.started_at.desc(), Step.id.desc()))
 
 
@@ -69,6 +73,8 @@ def find_changes(store: Store, step: Row) -> Changes | None:
     there is no session, no earlier call, or no list of messages (any more) to compare.
     """
     if not step["input_payload"]:
+        return None
+    if (step["metadata"] or {}).get("purpose"):
         return None
     with store.reading(), contextlib.suppress(LookupError):
         previous = find_before(store, step)
@@ -94,7 +100,7 @@ def find_before(store: Store, step: Row) -> Row | None:
     else:
         start = clock.to_db(step["started_at"])
         began = peewee.Tuple(start, step["id"])
-    earlier = _calls(step["session_id"]).where(
+    earlier = _calls(step["session_id"], step["parent_step_id"]).where(
         Step.started_at <= start, peewee.Tuple(Step.started_at, Step.id) < began
     )
     return store.fetch_one(earlier.order_by(Step.started_at.desc(), Step.id.desc()))
@@ -130,12 +136,20 @@ def _differences(before: list[str], now: list[str]) -> list[tuple[int, int, int,
     return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
 
 
-def _calls(session_id: str) -> peewee.ModelSelect[Step]:
+def _calls(session_id: str, parent: str | None) -> peewee.ModelSelect[Step]:
+    """The calls of one conversation, the session's own or that under the step of a handoff: not
+    those for a summary of it."""
     return Step.select().where(
         Step.session_id == session_id,
         Step.step_type == "llm_call",
         Step.input_payload.is_null(False),
+        _under(Step, parent),
+        fn.json_extract(Step.metadata, "$.purpose").is_null(),
     )
+
+
+def _under(step: Any, parent: str | None) -> Any:
+    return step.parent_step_id.is_null() if parent is None else step.parent_step_id == parent
 
 
 def _first_attempt(step: Row) -> Callable[..., Any]:
@@ -150,6 +164,7 @@ def _first_attempt(step: Row) -> Callable[..., Any]:
             first.step_type == "llm_call",
             first.step_index <= step["step_index"],
             (first.attempt == 1) | is_itself,
+            _under(first, step["parent_step_id"]),
         )
         return attempts.order_by(is_itself, first.step_index.desc()).limit(1)
 

@@ -46,7 +46,9 @@ def bring_back(
 
 def with_text(query: peewee.ModelSelect[Any], column: peewee.ColumnBase) -> peewee.ModelSelect[Any]:
     """A query of rows that come with the payload which a text column may name; see `take_text`."""
-    named = peewee.Case(None, ((fn.SUBSTR(column, 1, 1) == REFERENCE, fn.SUBSTR(column, 2)),))
+    named = peewee.Case(
+        None, ((fn.SUBSTR(column, 1, 1) == REFERENCE, fn.packed_hash(fn.SUBSTR(column, 2))),)
+    )
     joined = query.join(Payload, JOIN.LEFT_OUTER, on=(Payload.hash == named), src=query.model)
     return joined.select_extend(Payload.codec, Payload.data)
 

@@ -110,6 +110,14 @@ def client_words(client: Any) -> str | None:
     return joined(client.get("user_agent"), address, key) or None
 
 
+def compaction_words(told: Mapping[str, Any]) -> str:
+    """How much of a context was compacted, of the fields of `context.compacted`."""
+    messages = counted(len(told.get("compacted_message_ids") or ()), "message")
+    done = "dropped" if told.get("strategy") == "drop" else "summarised"
+    sizes = (spelling.count(told.get(name)) for name in ("before_tokens", "after_tokens"))
+    return f"{messages} {done}, context {' → '.join(sizes)} tokens"
+
+
 def nth(number: int) -> str:
     """1st, 2nd, 3rd."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)

@@ -11,10 +11,22 @@ from functools import partial
 
 from xgw import clock
 from xgw.errors import ApiError, not_found
-from xgw.recording import attempts, checkpoints, messages, runs, sessions, tools, turns
+from xgw.recording import (
+    attempts,
+    checkpoints,
+    compaction,
+    messages,
+    runs,
+    sessions,
+    tools,
+    turns,
+)
 from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
     AttemptFacts,
+    CompactionEnd,
+    CompactionStart,
+    Kept,
     MessageFacts,
     RunFacts,
     Scope,
@@ -27,8 +39,8 @@ from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket
 
-Then = Callable[[bool], None]
-"""Called after a commit: whether the run is under way now, or waits for a person."""
+Then = Callable[[bool | ApiError], None]
+"""Called after a commit: whether the run is under way now, or waits for a person; or a refusal."""
 
 
 class AgentRecord:
@@ -80,6 +92,14 @@ class AgentRecord:
 
         return self._recorder.submit_part(work, [snapshot], scope.turn_id)
 
+    def settle(self, scope: Scope, snapshot: Stored) -> Ticket:
+        """The turn's agent with all its tools, now that they are known; nothing was asked yet."""
+
+        def work(tx: Transaction) -> None:
+            tx.change("turns", scope.turn_id, {"config_snapshot": snapshot.hash})
+
+        return self._recorder.submit_part(work, [snapshot], scope.turn_id)
+
     def call(
         self,
         scope: Scope,
@@ -113,35 +133,52 @@ class AgentRecord:
         scope: Scope,
         end: ToolEnd,
         said: Sequence[Said],
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | None,
         bodies: Iterable[Stored],
+        kept: Kept | None = None,
     ) -> Ticket:
-        """A tool ended; `said` are the results that can be told by now, in order of the calls."""
+        """A tool ended; `said` are the results that can be told by now, in order of the calls.
+
+        There is no checkpoint where another agent runs it: its task is one call of the run. `kept`
+        is what it changed beside the history.
+        """
 
         def work(tx: Transaction) -> None:
             tools.end_tool(tx, scope, end)
+            if kept is not None:
+                _keep(tx, scope, kept, end.ended_at)
             add_said(tx, scope, said, end.ended_at)
-            checkpoints.save(tx, scope, checkpoint, end.ended_at)
+            if checkpoint is not None:
+                checkpoints.save(tx, scope, checkpoint, end.ended_at)
 
         return self._recorder.submit_part(work, bodies, scope.turn_id)
 
     # -- later runs, and people ----------------------------------------------------------------
 
     def decide(self, scope: Scope, call_id: str, decision: Decision, then: Then) -> Ticket:
-        """A person decides about a call that waits; the ticket fails as `runs.decide` does."""
+        """A person decides about a call that waits, or is refused as `runs.decide` does it."""
 
         def work(tx: Transaction) -> None:
-            goes_on = runs.decide(tx, scope, call_id, decision, self._recorder.owner, clock.now())
-            tx.after_commit.append(partial(then, goes_on))
+            settled: bool | ApiError
+            try:
+                owner = self._recorder.owner
+                settled = runs.decide(tx, scope, call_id, decision, owner, clock.now())
+            except ApiError as refusal:  # before anything was written
+                settled = refusal
+            tx.after_commit.append(partial(then, settled))
 
         return self._recorder.submit_part(work, (), scope.turn_id)
 
     def resume(self, paused: Scope, run: RunFacts, checkpoint: Checkpoint, then: Then) -> Ticket:
-        """A run goes on in the place of a paused one; its ticket fails if that is over."""
+        """A run goes on in the place of a paused one; refused if that is over."""
 
         def work(tx: Transaction) -> None:
             at = clock.now()
-            runs.hand_over(tx, paused, at)
+            try:
+                runs.hand_over(tx, paused, at)
+            except ApiError as refusal:  # before anything was written
+                tx.after_commit.append(partial(then, refusal))
+                return
             runs.open_run(tx, run, at)
             sessions.resume(tx, run.scope, at)
             tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
@@ -161,6 +198,37 @@ class AgentRecord:
             tx.after_commit.append(partial(then, _set_out(tx, run.scope, checkpoint, at)))
 
         return self._recorder.submit_part(work, (), run.scope.turn_id, opens=True)
+
+    # -- compactions ---------------------------------------------------------------------------
+
+    def start_compaction(
+        self, scope: Scope, start: CompactionStart, bodies: Iterable[Stored]
+    ) -> Ticket:
+        """The context is to become shorter."""
+
+        def work(tx: Transaction) -> None:
+            compaction.start_compaction(tx, scope, start)
+
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
+
+    def end_compaction(self, scope: Scope, end: CompactionEnd, bodies: Iterable[Stored]) -> Ticket:
+        """It is shorter."""
+
+        def work(tx: Transaction) -> None:
+            compaction.end_compaction(tx, scope, end)
+
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
+
+    def break_off_compaction(
+        self, scope: Scope, step_id: str, fault: tuple[str, str] | None, latency_ms: int
+    ) -> Ticket:
+        """It stays as it was; `fault` is the type and text of an error, None for a cancel."""
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            compaction.break_off(tx, scope, step_id, fault, latency_ms, at)
+
+        return self._recorder.submit_part(work, (), scope.turn_id)
 
 
 def _check_session(tx: Transaction, scope: Scope) -> None:
@@ -182,3 +250,11 @@ def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime
     tools.request_approvals(tx, scope, checkpoint, at)
     runs.await_decisions(tx, scope, checkpoint, at)
     return False
+
+
+def _keep(tx: Transaction, scope: Scope, kept: Kept, at: datetime.datetime) -> None:
+    if kept.working_memory is not None and scope.session_id is not None:
+        changes = {"working_memory": kept.working_memory}
+        sessions.change_session(tx, scope.project_id, scope.session_id, changes, at)
+    if kept.planner_state is not None:
+        runs.change_plan(tx, scope, kept.planner_state, at)

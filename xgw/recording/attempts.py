@@ -20,6 +20,7 @@ def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
         "steps",
         {
             **step_head(tx, scope, attempt.step_id, "llm_call", at),
+            "parent_step_id": attempt.parent_step_id,
             "name": attempt.model,
             "attempt": attempt.attempt,
             "attempt_reason": attempt.reason,
@@ -50,6 +51,11 @@ def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
         "context_tokens": attempt.input_tokens,
         "context_window": attempt.context_window,
     }
+    if attempt.parent_step_id is not None:
+        agent_name = (attempt.metadata or {}).get("agent_name")
+        payload |= {"parent_step_id": attempt.parent_step_id, "agent_name": agent_name}
+    if attempt.metadata and "purpose" in attempt.metadata:
+        payload["purpose"] = attempt.metadata["purpose"]
     emit(tx, scope, "step.started", at, payload, attempt.step_id)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from xgw import clock
+from xgw.errors import ApiError
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
+from xgw.recording.forks import Shown, fork_session
 from xgw.recording.recovery import USER_CANCEL, Cause, close_open_work
 from xgw.store.digits import packed_id
 from xgw.store.transaction import Transaction
@@ -55,6 +57,24 @@ class Edits:
         return self._writer.submit(
             lambda tx: sessions.change_session(tx, project_id, session_id, changes, at)
         )
+
+    def fork_session(
+        self, session_id: str, turn_id: str, new_id: str, shown: Shown, refused: list[ApiError]
+    ) -> Ticket:
+        """A new session that shares the history of this one up to a turn.
+
+        Where that is not possible nothing changes, and `refused` has the reason.
+        """
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            refused.clear()
+            try:
+                fork_session(tx, session_id, turn_id, new_id, at, shown)
+            except ApiError as refusal:  # it comes before anything is written
+                refused.append(refusal)
+
+        return self._writer.submit(work)
 
     def delete_session(self, project_id: str, session_id: str, gone: Callable[[], None]) -> Ticket:
         """A session and everything under it, its events too; `session.deleted` is all that stays.

@@ -131,6 +131,8 @@ class AttemptFacts:
     input_tokens: int | None = None
     context_window: int | None = None
     metadata: dict[str, Any] | None = None
+    parent_step_id: str | None = None
+    """The step that it is a part of; None for an answer of the turn itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,9 @@ class ToolStart:
     side: str = "client"
     notes: dict[str, Any] | None = None
     """What else its step's metadata tells: who decided about it, whose result it takes."""
+    step_type: str = "tool_call"
+    partner: str | None = None
+    """The agent that a task is handed over to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,50 @@ class ToolEnd:
     error_type: str | None = None
     late: bool = False
     error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a tool changed: a session's working memory, or its run's plan; None is unchanged."""
+
+    working_memory: dict[str, Any] | None = None
+    planner_state: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStart:
+    """A compaction begins: why, what the context holds by then, and what is to be taken out.
+
+    `trigger` is threshold, request or overflow. `input_payload` says the same.
+    """
+
+    step_id: str
+    trigger: str
+    started_at: datetime.datetime
+    input_payload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEnd:
+    """What a compaction came to. `strategy` is summary or drop, `reason` why it is drop.
+
+    `summary` is what later calls are told of all that they are not shown. `is_apart`: it concerns
+    its run alone, and the session stays as it was.
+    """
+
+    step_id: str
+    trigger: str
+    strategy: str
+    before_tokens: int | None
+    after_tokens: int | None
+    message_ids: tuple[str, ...]
+    summary: str | None
+    reason: str | None
+    output: str
+    output_payload: str | None
+    latency_ms: int
+    ended_at: datetime.datetime
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,15 @@ Key = tuple[str, int]
 
 
 class LiveStep:
-    """One running step. `add` is called by the one thread that reads its answer."""
+    """One running step. `add` is called by the one thread that reads its answer.
 
-    def __init__(self, scope: Scope, step_id: str) -> None:
+    Of a quiet one no `step.delta` is sent: its text is not what anyone waits for.
+    """
+
+    def __init__(self, scope: Scope, step_id: str, *, is_quiet: bool = False) -> None:
         self.scope = scope
         self.step_id = step_id
+        self._is_quiet = is_quiet
         self.started = clock.monotonic()
         self.ttft_ms: int | None = None
         self.input_tokens: int | None = None
@@ -67,6 +71,9 @@ class LiveStep:
 
     def frames(self) -> list[Envelope]:
         """`step.delta` frames for everything new, in order, coalesced."""
+        if self._is_quiet:
+            self._pending.clear()
+            return []
         runs: list[tuple[Key, list[str]]] = []
         while self._pending:
             delta = self._pending.popleft()
@@ -165,9 +172,9 @@ class LiveSteps:
             self._steps.pop(step_id, None)
             self._unannounced.discard(step_id)
 
-    def start(self, scope: Scope, step_id: str) -> LiveStep:
+    def start(self, scope: Scope, step_id: str, *, is_quiet: bool = False) -> LiveStep:
         """A step begins."""
-        step = LiveStep(scope, step_id)
+        step = LiveStep(scope, step_id, is_quiet=is_quiet)
         with self._lock:
             self._steps[step_id] = step
         return step

@@ -53,8 +53,16 @@ OPEN_RUNS = (
 OPEN_STEPS = (
     "SELECT id, step_type, attempt, provider_name, model, model_requested, started_at, "
     "partial_output, tool_call_id, attempt_reason, context_tokens, "
-    "json_extract(metadata, '$.side') FROM steps "
+    "json_extract(metadata, '$.side'), parent_step_id FROM steps "
     "WHERE run_id = ? AND status = 'running'"
+)
+# The index of running steps leads to them: there are few.
+OPEN_COMPACTIONS = (
+    "SELECT r.owner, t.project_id, t.session_id, t.id, r.id, t.trace_id, t.task_id, r.run_index, "
+    "r.kind, r.from_run_id FROM steps s JOIN runs r ON r.id = s.run_id "
+    "JOIN turns t ON t.id = r.turn_id "
+    "WHERE s.status = 'running' AND s.step_type = 'memory_write' "
+    "AND r.status IN ('success', 'error', 'cancelled')"
 )
 
 
@@ -79,14 +87,16 @@ class Recovery:
             self._thread.join(2)
 
     def reconcile(self) -> list[Ticket]:
-        """Close the running runs of owners that are gone, pause agents' ones: one unit each."""
+        """Close the running runs of owners that are gone, pause agents' ones, and close compactions
+        in runs that are over: one unit each."""
+        units = [_closing_unit(row) for row in self._orphans(OPEN_RUNS)]
+        units += [_compaction_unit(row) for row in self._orphans(OPEN_COMPACTIONS)]
+        return [self._writer.submit(unit) for unit in units]
+
+    def _orphans(self, statement: str) -> list[tuple[Any, ...]]:
         own = owner.own()
-        orphans = [
-            row
-            for row in self._store.sql(OPEN_RUNS)
-            if row[0] != own and not owner.is_alive(row[0])
-        ]
-        return [self._writer.submit(_closing_unit(row)) for row in orphans]
+        found = self._store.sql(statement)
+        return [row for row in found if row[0] != own and not owner.is_alive(row[0])]
 
     def _run(self) -> None:
         while not self._stopping.wait(EVERY_SECONDS):
@@ -125,6 +135,16 @@ def _closing_unit(row: tuple[Any, ...]) -> Any:
     return work
 
 
+def _compaction_unit(row: tuple[Any, ...]) -> Any:
+    """A compaction that someone asked for broke off in a run that was over: nothing changed."""
+    scope = Scope(*row[1:])
+
+    def work(tx: Transaction) -> None:
+        _end_steps(tx, scope, CRASH, _last_sign_of_life(tx, scope), None)
+
+    return work
+
+
 def close_open_work(
     tx: Transaction, scope: Scope, cause: Cause, ended_at: datetime.datetime
 ) -> None:
@@ -153,11 +173,12 @@ def _end_steps(
     """End the open steps of a run; how its turn would end with that."""
     final: dict[str, Any] = {}
     for step in tx.execute(OPEN_STEPS, (scope.run_id,)).fetchall():
-        if step[1] == "llm_call":
-            final = {"text": step[7], "provider": step[3], "model": step[4]}
-            _end_call(tx, scope, step, cause, ended_at)
-        else:
+        if step[1] != "llm_call":
             tools.end_tool(tx, scope, _end_of_tool(step, cause, ended_at))
+            continue
+        _end_call(tx, scope, step, cause, ended_at)
+        if step[12] is None:  # an answer, not a summary
+            final = {"text": step[7], "provider": step[3], "model": step[4]}
     return TurnEnd(
         cause.ended_by,
         ended_at,
@@ -197,11 +218,23 @@ def _end_call(
     cause: Cause,
     ended_at: datetime.datetime,
 ) -> None:
-    step_id, _, attempt, provider, model, requested, started, partial, _, reason, context, _ = step
+    (step_id, _, attempt, provider, model, requested, started, partial, _, reason, context, *_) = (
+        step
+    )
     begun = clock.from_db(started)
     log = tx.one("SELECT id FROM request_logs WHERE step_id = ?", (step_id,))
     request = RequestFacts(log[0] if log else "", "", "", "", [], None, 0, False, {})
-    facts = AttemptFacts(step_id, attempt, reason, provider, model, requested, begun, request)
+    facts = AttemptFacts(
+        step_id,
+        attempt,
+        reason,
+        provider,
+        model,
+        requested,
+        begun,
+        request,
+        parent_step_id=step[12],
+    )
     latency = max(0, round((ended_at - begun).total_seconds() * 1000))
     end = AttemptEnd(
         cause.status,
@@ -215,7 +248,7 @@ def _end_call(
         answered=partial is not None,
     )
     attempts.end_attempt(tx, scope, facts, end)
-    if partial:
+    if partial and step[12] is None:
         said = MessageFacts(
             ids.mint("msg"), "message", "assistant", partial, metadata={"partial": True}
         )

@@ -34,9 +34,16 @@ def open_run(tx: Transaction, run: RunFacts, at: datetime.datetime) -> None:
         "heartbeat_at": at,
         "started_at": at,
         "metadata": {"kept_upto": run.kept_upto},
+        "planner_state": _plan_of(tx, scope),
     }
     tx.insert("runs", row)
     emit(tx, scope, "run.started", at, payload_of(scope, "running"))
+
+
+def _plan_of(tx: Transaction, scope: Scope) -> Any:
+    """The plan that a resumed run goes on with; a re-run makes one of its own."""
+    before = tx.row("runs", scope.from_run_id or "") if scope.run_kind == "resume" else None
+    return None if before is None else before.get("planner_state")
 
 
 def continue_run(
@@ -67,6 +74,18 @@ def pause_run(
     apply(tx, "run", scope.run_id, "paused", {"busy_ms": checkpoint.busy_ms})
     kept = checkpoints.save(tx, scope, checkpoint, at, upto=checkpoint.messages_upto)
     emit(tx, scope, "run.updated", at, payload_of(scope, "paused", reason, kept["at"]))
+
+
+def change_plan(tx: Transaction, scope: Scope, plan: dict[str, Any], at: datetime.datetime) -> None:
+    """The plan of a run is another one; `run.updated` has it."""
+    tx.change("runs", scope.run_id, {"planner_state": plan, "heartbeat_at": at})
+    emit(
+        tx,
+        scope,
+        "run.updated",
+        at,
+        {**payload_of(scope, "running", "plan"), "planner_state": plan},
+    )
 
 
 def decide(

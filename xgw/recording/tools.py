@@ -38,7 +38,7 @@ def start_tool(
     tx.hold(
         "steps",
         {
-            **step_head(tx, scope, tool.step_id, "tool_call", at),
+            **step_head(tx, scope, tool.step_id, tool.step_type, at),
             "parent_step_id": parent_step_id,
             "name": tool.name,
             "tool_call_id": tool.tool_call_id,
@@ -47,6 +47,7 @@ def start_tool(
                 "arguments": tool.arguments,
                 **({"late": True} if late else {}),
                 **(tool.notes or {}),
+                **({"agent_name": tool.partner} if tool.partner else {}),
             },
         },
     )
@@ -54,12 +55,13 @@ def start_tool(
     if turn is not None:
         turn.add({"tool_calls": 1})
     payload = {
-        "step_type": "tool_call",
+        "step_type": tool.step_type,
         "name": tool.name,
         "provider_name": None,
         "model": None,
         "tool_call_id": tool.tool_call_id,
         "arguments": tool.arguments,
+        **({"agent_name": tool.partner} if tool.partner else {}),
     }
     emit(tx, scope, "step.started", at, payload, tool.step_id)
 

@@ -26,8 +26,10 @@ def add_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts, end: Attem
         turn.add({"attempts": 1, "llm_calls": 1 if attempt.attempt == 1 else 0})
         _add_usage(tx, turn, end, column="turn_id", alone=alone)
     if session is not None:
-        model, provider = end.model or attempt.model, attempt.provider_name
-        session.set({"model": model, "provider_name": provider, **_context_after(end)})
+        if attempt.parent_step_id is None:
+            # Inside of a tool another conversation is held: the session's context is its own.
+            model, provider = end.model or attempt.model, attempt.provider_name
+            session.set({"model": model, "provider_name": provider, **_context_after(end)})
         alone = session.is_new and session.get("request_count") == 1
         _add_usage(tx, session, end, column="session_id", alone=alone)
 

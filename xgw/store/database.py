@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import peewee
 from playhouse.pool import PooledSqliteDatabase
 
-from xgw.store.digits import packed_id
+from xgw.store.digits import packed_hash, packed_id
 from xgw.store.rows import node_list, reference_list
 
 READERS = 64
 READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
+
+FUNCTIONS: tuple[tuple[Callable[..., Any], int], ...] = (
+    (packed_id, 2),
+    (packed_hash, 1),
+    (reference_list, 2),
+    (node_list, 2),
+)
+"""What statements may call, by name, and with how many values."""
 
 Params = tuple[Any, ...] | dict[str, Any]
 
@@ -38,8 +46,9 @@ class Store:
             autoconnect=False,
             check_same_thread=False,  # the pool hands them from thread to thread
         )
-        for function in (packed_id, reference_list, node_list):
-            self._readers.register_function(function, function.__name__, 2, deterministic=True)
+        for function, arguments in FUNCTIONS:
+            name = function.__name__
+            self._readers.register_function(function, name, arguments, deterministic=True)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[peewee.SqliteDatabase]:
@@ -90,7 +99,9 @@ class Store:
             "cache_size": -16000,
         }
         try:
-            connection.create_function("packed_id", 2, packed_id, deterministic=True)
+            for function, arguments in FUNCTIONS:
+                name = function.__name__
+                connection.create_function(name, arguments, function, deterministic=True)
             for name, value in pragmas.items():
                 connection.execute(f"PRAGMA {name} = {value}")
         except sqlite3.Error:

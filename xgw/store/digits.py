@@ -1,4 +1,4 @@
-"""Ids as sixteen bytes instead of as many digits: how events hold them."""
+"""Ids and hashes as sixteen bytes instead of 32 digits: how events and payloads hold them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ def packed_id(id: str, prefix: str) -> str | bytes:
 def whole_id(kept: str | bytes, prefix: str) -> str:
     """The id that was packed."""
     return kept if isinstance(kept, str) else f"{prefix}_{kept.hex()}"
+
+
+def packed_hash(hash: str) -> str | bytes:
+    """The sixteen bytes of a body's hash; what is none stays as it is."""
+    found = packed_digits(hash)
+    return hash if found is None else found
+
+
+def whole_hash(kept: str | bytes) -> str:
+    """The hash that was packed."""
+    return kept if isinstance(kept, str) else kept.hex()
 
 
 def packed_digits(digits: str) -> bytes | None:

@@ -10,7 +10,7 @@ import peewee
 
 from xgw import clock
 from xgw.store import told
-from xgw.store.digits import packed_id, whole_id
+from xgw.store.digits import packed_hash, packed_id, whole_hash, whole_id
 
 
 class JsonField(peewee.TextField):
@@ -67,6 +67,20 @@ class IdField(peewee.Field):
     def python_value(self, value: Any) -> str | None:
         """The whole id."""
         return None if value is None else whole_id(value, self.prefix)
+
+
+class HashField(peewee.Field):
+    """A body's hash as sixteen bytes."""
+
+    field_type = "BLOB"
+
+    def db_value(self, value: Any) -> Any:
+        """The hash as it is kept."""
+        return packed_hash(value) if isinstance(value, str) else value
+
+    def python_value(self, value: Any) -> str | None:
+        """The hash as its digits."""
+        return None if value is None else whole_hash(value)
 
 
 class ToldField(peewee.Field):

@@ -20,7 +20,7 @@ from peewee import (
     TextField,
 )
 
-from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
+from xgw.store.fields import HashField, IdField, JsonField, MomentField, TimeField, ToldField
 
 ID = 64
 CASCADE: dict[str, Any] = {"on_delete": "CASCADE", "index": False, "lazy_load": False}
@@ -373,7 +373,7 @@ class Event(Table):
 class Payload(Table):
     """A large body, kept once under the hash of its content."""
 
-    hash = CharField(32, primary_key=True)
+    hash = HashField(primary_key=True)
     size = BigIntegerField()
     codec = TextField()
     data = BlobField()

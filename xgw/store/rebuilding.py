@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from xgw.store.database import Store
+from xgw.store.digits import packed_hash, whole_hash
 from xgw.store.rows import entries, opened, references, spelled_out, woven
 
 BATCH = 400
@@ -19,11 +20,12 @@ _FOLLOWED = """
 WITH RECURSIVE needed(hash) AS (
     SELECT value FROM json_each(?)
     UNION
-    SELECT led.value FROM needed JOIN payloads AS p ON p.hash = needed.hash,
+    SELECT led.value FROM needed JOIN payloads AS p ON p.hash = packed_hash(needed.hash),
         json_each({led_by}(p.codec, p.data)) AS led
     WHERE p.codec IN ('parts', 'list', 'stream')
 )
-SELECT needed.hash, p.codec, p.data FROM needed LEFT JOIN payloads AS p ON p.hash = needed.hash
+SELECT needed.hash, p.codec, p.data
+FROM needed LEFT JOIN payloads AS p ON p.hash = packed_hash(needed.hash)
 """
 _WHOLE = _FOLLOWED.format(led_by="reference_list")
 _NODES = _FOLLOWED.format(led_by="node_list")
@@ -73,9 +75,10 @@ def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
     wanted = list(dict.fromkeys(keys))
     found: dict[str, int] = {}
     for at in range(0, len(wanted), BATCH):
-        batch = tuple(wanted[at : at + BATCH])
+        batch = tuple(map(packed_hash, wanted[at : at + BATCH]))
         marks = ", ".join("?" * len(batch))
-        found.update(store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch))
+        rows = store.sql(f"SELECT hash, size FROM payloads WHERE hash IN ({marks})", batch)
+        found.update((whole_hash(key), size) for key, size in rows)
     return found
 
 

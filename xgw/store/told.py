@@ -8,13 +8,14 @@ Words in use keep their numbers for good; new ones are added.
 from __future__ import annotations
 
 import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import orjson
 
 from xgw import clock, ids
-from xgw.store.digits import packed_digits
+from xgw.store.digits import DIGITS, packed_digits
 
 WORDS: tuple[str, ...] = (
     "success",
@@ -57,6 +58,7 @@ _BY_WORD = {word: bytes([number]) for number, word in enumerate(WORDS)}
 _BY_PREFIX = {prefix: bytes([number]) for number, prefix in enumerate(ids.PREFIXES)}
 
 _TIME_LENGTH = len("2026-01-02T03:04:05.123456Z")
+_ID_LENGTHS = frozenset(len(prefix) + 1 + DIGITS for prefix in ids.PREFIXES)
 _WORD, _TIME, _HASH = 1, 8, 16
 
 _WORDY = frozenset({str, dict})
@@ -87,16 +89,20 @@ def _short(value: Any) -> Any:
 
 
 def _short_text(text: str) -> str | bytes:
-    if len(text) == _TIME_LENGTH and text.endswith("Z"):
+    if len(text) == _TIME_LENGTH:
         return _short_time(text) or text
-    prefix, _, digits = text.partition("_") if len(text) < _TIME_LENGTH * 2 else ("", "", "")
-    number = _BY_PREFIX.get(prefix)
-    id = packed_digits(digits) if number is not None else None
+    if len(text) not in _ID_LENGTHS:
+        return text
+    prefix, _, digits = text.partition("_")
+    number, id = _BY_PREFIX.get(prefix), packed_digits(digits)
     return text if number is None or id is None else number + id
 
 
+@lru_cache(maxsize=256)
 def _short_time(text: str) -> bytes | None:
     """The microseconds since 1970, if that is all that the text says."""
+    if not text.endswith("Z"):
+        return None
     try:
         passed = clock.to_microseconds(datetime.datetime.fromisoformat(text[:-1]))
     except ValueError:

@@ -12,7 +12,7 @@ import orjson
 
 from xgw import clock
 from xgw.events import TEXTS, Envelope, cut_texts
-from xgw.store.digits import packed_id
+from xgw.store.digits import packed_hash, packed_id
 from xgw.store.held import HeldRow, HeldRows
 from xgw.store.layouts import laid_out
 from xgw.store.pins import Kept
@@ -195,7 +195,8 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay."""
-        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, rows)
+        kept = [(packed_hash(key), *columns) for key, *columns in rows]
+        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, kept)
         self._there.update(row[0] for row in rows)
 
     def keep(self, content: bytes) -> str:
@@ -237,7 +238,7 @@ class Transaction:
         key = key_named(column)
         if key is None:
             return column
-        rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (key,))
+        rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (packed_hash(key),))
         text: str | None = orjson.loads(opened(*rows[0])) if rows else None
         return text
 
@@ -246,7 +247,7 @@ class Transaction:
             return True
         if self._kept.sweeping:
             return False
-        if not self.stored("SELECT 1 FROM payloads WHERE hash = ?", (key,)):
+        if not self.stored("SELECT 1 FROM payloads WHERE hash = ?", (packed_hash(key),)):
             return False
         self._there.add(key)
         return True

@@ -10,6 +10,7 @@ import orjson
 
 from xgw.store import told
 from xgw.store.database import Store
+from xgw.store.digits import packed_hash, whole_hash
 from xgw.store.rows import leads_to
 
 ROWS = 2000
@@ -25,7 +26,7 @@ COLUMNS = (
 )
 """Where a row names a payload by its hash."""
 
-MARKED = "CREATE TEMP TABLE marked (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE)"
+MARKED = "CREATE TEMP TABLE marked (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE)"
 MARK = "INSERT OR IGNORE INTO temp.marked (hash) "
 INSIDE = "rowid > ? AND rowid <= ?"
 PARTS = f"SELECT parts FROM messages WHERE {INSIDE} AND parts LIKE '%\"payload\"%'"
@@ -47,8 +48,9 @@ UNMARKED = (
     "SELECT hash FROM payloads p WHERE hash > ? AND hash <= ? "
     "AND NOT EXISTS (SELECT 1 FROM temp.marked m WHERE m.hash = p.hash) ORDER BY hash"
 )
-BEYOND = "g"
-"""Greater than every hash."""
+# Texts, which no hash of xgw's own is, stand before all bytes.
+FIRST, BEYOND = "", b"\xff" * 17
+"""Smaller and greater than every hash."""
 
 
 class Marks:
@@ -75,17 +77,18 @@ class Marks:
 
     def mark(self, hashes: Iterable[str]) -> None:
         """These are needed."""
-        self._connection.executemany(f"{MARK} VALUES (?)", [(key,) for key in hashes])
+        self._connection.executemany(f"{MARK} VALUES (?)", [(packed_hash(key),) for key in hashes])
 
     def mark_referenced(self) -> None:
         """Everything that rows refer to, and everything that those payloads refer to."""
         for table, column in COLUMNS:
             for start, end in self._ranges(table, "rowid", ROWS):
-                named = f"SELECT {column} FROM {table} WHERE {INSIDE} AND {column} IS NOT NULL"
+                found = f"SELECT packed_hash({column}) FROM {table} WHERE {INSIDE}"
+                named = f"{found} AND {column} IS NOT NULL"
                 self._connection.execute(MARK + named, (start, end))
         for table, key, is_name in NAMES:
             for start, end in self._ranges(table, "rowid", ROWS):
-                found = f"SELECT {key} FROM {table} WHERE {INSIDE} AND {is_name}"
+                found = f"SELECT packed_hash({key}) FROM {table} WHERE {INSIDE} AND {is_name}"
                 self._connection.execute(MARK + found, (start, end))
         for start, end in self._ranges("messages", "rowid", ROWS):
             for (parts,) in self._rows(PARTS, start, end):
@@ -99,12 +102,12 @@ class Marks:
 
     def unmarked(self) -> Iterator[list[str]]:
         """Payloads without a mark, in lists that may be empty."""
-        start = ""
+        start: str | bytes = FIRST
         while start != BEYOND:
             self._breathe()
             last = self._connection.execute(LAST_OF_NEXT, (start, ROWS - 1)).fetchone()
             end = last[0] if last else BEYOND
-            yield [row[0] for row in self._rows(UNMARKED, start, end)]
+            yield [whole_hash(row[0]) for row in self._rows(UNMARKED, start, end)]
             start = end
 
     def _ranges(self, table: str, key: str, size: int) -> Iterator[tuple[int, int]]:

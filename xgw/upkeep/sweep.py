@@ -14,6 +14,7 @@ import peewee
 
 from xgw import clock
 from xgw.store.database import Store
+from xgw.store.digits import packed_hash
 from xgw.store.payloads import Shelf
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
@@ -100,7 +101,7 @@ class Sweep:
             def work(tx: Transaction, some: list[str] = some, gone: list[str] = gone) -> None:
                 gone[:] = [key for key in some if not self._is_needed(key)]
                 marks = ", ".join("?" * len(gone))
-                tx.execute(f"DELETE FROM payloads WHERE hash IN ({marks})", gone)
+                tx.execute(f"DELETE FROM payloads WHERE hash IN ({marks})", map(packed_hash, gone))
 
             self._wait(self._writer.submit(work))
             deleted += len(gone)

@@ -20,10 +20,13 @@ LIMIT = "limit_"
 def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
     """An agent's whole configuration; `provider` is the first that its model is asked at."""
     table = definition.table
-    names = [tool.name for tool in definition.tools]
     limits = table.limits.model_dump()
     modes = {
-        mode: {"tools": names, "limits": {**limits, "max_iterations": table.max_iterations(mode)}}
+        mode: {
+            "tools": [tool.name for tool in definition.known().in_mode(mode).tools],
+            "limits": {**limits, "max_iterations": table.max_iterations(mode)},
+            "planner": table.plans(mode),
+        }
         for mode in MODES
     }
     return {
@@ -36,7 +39,9 @@ def agent(definition: Definition, provider: str | None, masker: Masker) -> Json:
         "parameters": table.parameters,
         "modes": modes,
         "tools": tools(definition),
-        "context": {"window": table.context.window},
+        "handoffs": list(table.handoffs),
+        "problems": [masker.text(problem) for problem in definition.problems()],
+        "context": table.context.model_dump(),
     }
 
 
@@ -51,7 +56,7 @@ def first_provider(router: Router, definition: Definition) -> str | None:
 
 def tools(definition: Definition) -> list[Json]:
     """The tools that an agent offers to its model."""
-    return [_tool(tool) for tool in definition.tools]
+    return [_tool(tool) for tool in definition.known().tools]
 
 
 def _tool(tool: Tool) -> Json:
@@ -84,7 +89,7 @@ def chat_response(turn: Row, session: Row | None, position: int | None) -> Json:
             "sessionTotal": session["total_tokens"] if session else None,
         },
         "costUsd": turn["cost_usd"],
-        "toolCalls": [_call(s) for s in run["steps"] if s["step_type"] == "tool_call"],
+        "toolCalls": [_call(s) for s in run["steps"] if s["tool_call_id"] is not None],
         "attempts": turn["attempts"],
         "finishReason": turn["finish_reason"],
         "limitReached": _limit(turn),

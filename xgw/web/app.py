@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from xgw.events import Envelope
 
 RECOVERY_SECONDS = 5.0
-# The first estimate is wanted with the first request; without it requests are served all the same.
-VOCABULARY_SECONDS = 5.0
 FOLLOWED = 100_000
 
 
@@ -110,9 +108,7 @@ class Services:
         self.refusals = Refusals(means)
         self.writer.start()
         self.recorder.start()
-        self.counter.start()
         self.prices.start()
-        self.counter.wait(VOCABULARY_SECONDS)
         wait_for(self.recovery.reconcile(), RECOVERY_SECONDS)
         self.recovery.start()
         self.following.start()
@@ -134,6 +130,7 @@ class Services:
         for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()
+        self.agents.servers.close()
         self.transport.close()
         self._demo.stop()
         self.store.close()

@@ -58,7 +58,7 @@ def entries_of(
         if message["step_id"] in known:
             by_step[message["step_id"]].append(message)
     calls = {call.tool_call_id: call for message in messages for call in calls_of(message)}
-    answered = frozenset(s["tool_call_id"] for s in steps if s["step_type"] == "tool_call")
+    answered = frozenset(s["tool_call_id"] for s in steps if s["step_type"] != "llm_call")
     placed: dict[str, list[tuple[Any, Entry]]] = defaultdict(list)
     for message in messages:
         if message["step_id"] not in known:

@@ -115,10 +115,21 @@ def turn(row: Row, payloads: Payloads = NO_BODIES) -> Json:
 def run(row: Row, payloads: Payloads = NO_BODIES) -> Json:
     """A run, with `steps` where the row has them."""
     shown = _with_error("run", row)
-    shown["checkpoint"] = _checkpoint(row["checkpoint"])
+    shown["checkpoint"] = checkpoint(row["checkpoint"])
     if "steps" in row:
         shown["steps"] = [step(inner, payloads) for inner in row["steps"]]
     return shown
+
+
+def checkpoint(kept: Json | None) -> Json | None:
+    """A checkpoint without the results in it: the steps that it names have them."""
+    if kept is None:
+        return None
+    calls = [
+        {name: value for name, value in call.items() if name != "result"}
+        for call in kept.get("pending_tool_calls") or ()
+    ]
+    return {**kept, "pending_tool_calls": calls}
 
 
 def step(row: Row, payloads: Payloads = NO_BODIES) -> Json:
@@ -178,17 +189,6 @@ def _with_error(noun: str, row: Row) -> Json:
     kind, text = row["error_type"], row["error_message"]
     shown["error"] = None if kind is None and text is None else {"type": kind, "message": text}
     return shown
-
-
-def _checkpoint(kept: Json | None) -> Json | None:
-    """A checkpoint without the results in it: the steps that it names have them."""
-    if kept is None:
-        return None
-    calls = [
-        {name: value for name, value in call.items() if name != "result"}
-        for call in kept.get("pending_tool_calls") or ()
-    ]
-    return {**kept, "pending_tool_calls": calls}
 
 
 def _context(row: Row, window: int | None) -> Json:

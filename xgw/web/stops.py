@@ -48,7 +48,7 @@ def stops_of_agent(
     """The limits of an agent's turn; tokens and costs that nobody knows are not counted."""
     calls = [step for step in steps if step["step_type"] == "llm_call"]
     if most := limits.get("max_iterations"):
-        used = sum(1 for call in calls if (call["attempt"] or 1) == 1)
+        used = sum(1 for call in calls if (call["attempt"] or 1) == 1 and _is_iteration(call))
         yield Stop("iterations", used, most, f"{used} of {most}")
     if most := limits.get("max_turn_tokens"):
         used = sum(call["total_tokens"] or 0 for call in calls)
@@ -59,6 +59,11 @@ def stops_of_agent(
     if (most := limits.get("max_seconds")) and turn["started_at"] is not None:
         took = ((turn["ended_at"] or now) - turn["started_at"]).total_seconds()
         yield Stop("time", took, most, f"{_seconds(took)} of {_seconds(most)}")
+
+
+def _is_iteration(call: Row) -> bool:
+    """Whether a call asks for an answer to the turn: one under another step is a part of that."""
+    return call["parent_step_id"] is None
 
 
 def _seconds(seconds: float) -> str:

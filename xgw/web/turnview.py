@@ -97,7 +97,7 @@ def view_of(
     state = state_of_turn(turn["status"], newest["status"] if newest else None)
     running = [step for step in steps if step["status"] == "running"]
     calls = [step for step in steps if step["step_type"] == "llm_call"]
-    waits = [step for step in running if step["step_type"] == "tool_call"]
+    waits = [step for step in running if step["tool_call_id"]]
     last = calls[-1] if calls else None
     now = clock.now()
     return TurnView(

@@ -9,11 +9,14 @@ from typing import Any
 
 from xgw import spelling
 from xgw.queries import wording
+from xgw.queries.nesting import depths_of
 
 Row = Mapping[str, Any]
 
 TICKS = 4
 MOST_BARS = 400
+DEEPEST = 3
+"""What is deeper is shown as deep as this."""
 _ROUND = (1, 2, 5)
 
 
@@ -70,7 +73,8 @@ def waterfall_of(steps: Sequence[Row], now: datetime.datetime) -> Waterfall | No
     )
     seconds = (until - start).total_seconds()
     is_open = any(step["status"] == "running" for step in shown)
-    bars = tuple(_bar(step, start, seconds, now) for step in shown)
+    depths = depths_of(steps)
+    bars = tuple(_bar(step, start, seconds, now, depths[step["id"]]) for step in shown)
     return Waterfall(start, until, is_open, _ticks(seconds), bars, len(steps) - len(shown))
 
 
@@ -88,7 +92,9 @@ def _ended(step: Row, now: datetime.datetime) -> datetime.datetime:
     return max(step["ended_at"] or now, started)
 
 
-def _bar(step: Row, start: datetime.datetime, seconds: float, now: datetime.datetime) -> Bar:
+def _bar(
+    step: Row, start: datetime.datetime, seconds: float, now: datetime.datetime, depth: int
+) -> Bar:
     def share(length: float) -> float:
         return round(100 * length / seconds, 3)
 
@@ -103,7 +109,7 @@ def _bar(step: Row, start: datetime.datetime, seconds: float, now: datetime.date
         share((step["waited_ms"] or 0) / 1000),
         step["status"] == "running",
         _told(step, took),
-        0 if step["step_type"] == "llm_call" else 1,
+        min(depth, DEEPEST),
     )
 
 

@@ -6,6 +6,7 @@ from flask import Blueprint
 
 from xgw.web.api import (
     agents,
+    contexts,
     description,
     events,
     health,
@@ -20,6 +21,18 @@ from xgw.web.api import (
 def create_api() -> Blueprint:
     """All routes of the JSON API."""
     api = Blueprint("api", __name__)
-    for noun in (agents, sessions, turns, runs, requests, events, stats, health, description):
+    nouns = (
+        agents,
+        sessions,
+        contexts,
+        turns,
+        runs,
+        requests,
+        events,
+        stats,
+        health,
+        description,
+    )
+    for noun in nouns:
         api.register_blueprint(noun.routes)
     return api

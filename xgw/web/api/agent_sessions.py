@@ -19,6 +19,13 @@ def named(name: str) -> Definition:
     return find_agent(edge.services().scheduler.agents, name)
 
 
+def looked_at(name: str) -> Definition:
+    """The agent of this name, with what its servers tell of their tools; ApiError 404."""
+    found = named(name)
+    found.look()
+    return found
+
+
 def open_one(wanted: dict[str, Any]) -> tuple[Row, bool]:
     """The session with the key that is wanted, and whether it is new."""
     asking, given = edge.caller(), dict(wanted)
@@ -50,7 +57,7 @@ def open_for(definition: Definition, mode: Mode | None, wanted: dict[str, Any]) 
         "agent_name": definition.name,
         "mode": mode or "chat",
         "model": table.model,
-        "tools": [tool.name for tool in definition.tools],
+        "tools": [tool.name for tool in definition.known().in_mode(mode or "chat").tools],
         "context_window": table.context.window,
     }
     row, is_new = open_one({**given, **own})

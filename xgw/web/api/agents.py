@@ -44,7 +44,7 @@ def list_agents() -> Response:
 def get_agent(name: str) -> Response:
     """GET /agents/{name}"""
     edge.only()
-    return edge.answer(_show(agent_sessions.named(name)))
+    return edge.answer(_show(agent_sessions.looked_at(name)))
 
 
 @routes.post("/agents/<name>/chat")
@@ -123,19 +123,10 @@ def ask(definition: Definition, given: Json) -> Turn:
         model=given.get("model"),
         parameters=given.get("parameters") or {},
         metadata=given.get("metadata"),
-        client=_client(),
+        client=edge.client(),
     )
     busy: IfBusy = given.get("ifBusy") or "queue"
     return edge.services().scheduler.submit(definition, session, wanted, busy)
-
-
-def _client() -> dict[str, Any]:
-    told = request.headers.get("User-Agent")
-    return {
-        "user_agent": told and edge.services().masker.text(told),
-        "address": request.remote_addr,
-        "key": edge.caller().alias,
-    }
 
 
 def _answer(turn: Turn, running: Any = None) -> Json:
@@ -155,11 +146,13 @@ def _answer(turn: Turn, running: Any = None) -> Json:
 def _frames(feed: Feed, turn: Turn, until: float, answer: Any) -> Iterator[bytes]:
     """The turn's envelopes, then `chat.response`; an error where there is no answer."""
     yield b": connected\n\n"
+    was_done = False
     for batches in feed.batches(1.0):
         yield b"".join(batch.encoded(events.frame) for batch in batches) or b": waiting\n\n"
         is_late = clock.monotonic() >= until
-        if is_late or _has_ended(batches, turn) or (not batches and turn.done.is_set()):
+        if is_late or _has_ended(batches, turn) or (not batches and was_done):
             break
+        was_done = turn.done.is_set()  # its last events may still be on their way
     turn.done.wait(0 if clock.monotonic() >= until else 2.0)
     try:
         name, body = b"chat.response", answer()

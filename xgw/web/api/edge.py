@@ -35,6 +35,16 @@ def caller() -> Caller:
     return found
 
 
+def client() -> Json:
+    """Who asks, as requests to models tell it in the record."""
+    told = request.headers.get("User-Agent")
+    return {
+        "user_agent": told and services().masker.text(told),
+        "address": request.remote_addr,
+        "key": caller().alias,
+    }
+
+
 def project() -> str | None:
     """The project that bounds what the caller may read; None for all of them."""
     asking = caller()

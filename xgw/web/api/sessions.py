@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from xgw.agents.forking import find_shown
 from xgw.errors import unprocessable
 from xgw.queries import messages, requests, sessions, steps, turns
 from xgw.web import agents, serialize
@@ -44,6 +45,7 @@ def open_session() -> Response:
         definition = edge.services().scheduler.agents.get(name)
         if definition is None:
             raise unprocessable(f"there is no agent {name!r}", param="agent")
+        definition.look()
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
     return edge.answer(whole(session), 201 if is_new else 200)
 
@@ -56,6 +58,17 @@ def change_session(ref: str) -> Response:
     row = find(ref)
     edge.services().control.change_session(row, changes)
     return edge.answer(whole(find(row["id"])))
+
+
+@routes.post("/sessions/<ref>/fork")
+def fork_session(ref: str) -> Response:
+    """POST /sessions/{id or key}/fork: 201, a session with the history up to a turn"""
+    edge.only()
+    row = find(ref)
+    turn_id = fields.required(fields.read(fields.NAMING_TURN, needed=True), "turn_id")
+    shown = find_shown(edge.services().store, row["id"])
+    new_id = edge.services().control.fork_session(row, turn_id, shown)
+    return edge.answer(whole(find(new_id)), 201)
 
 
 @routes.delete("/sessions/<ref>")
@@ -115,15 +128,20 @@ def whole(row: Row) -> Json:
     """The session with the tools that its agent has, or that it offered."""
     definition = edge.services().scheduler.agents.get(row["agent_name"] or "")
     if definition is not None:
-        return {**_show(row), "tools": agents.tools(definition)}
+        equipped = definition.in_mode(row["mode"] or "chat")
+        return {**_show(row), "tools": agents.tools(equipped)}
     offered = sessions.find_tools(edge.services().store, row["id"])
     return {**_show(row), "tools": serialize.tools(offered)}
 
 
-def _show(row: Row) -> Json:
+def window_of(row: Row) -> int | None:
+    """How many tokens the model of a session takes: as its agent says, else as is known of it."""
     running = edge.services()
     definition = running.agents.get(row["agent_name"] or "")
     own = definition.table.context.window if definition is not None else None
     named = (p for p in running.config.config.providers if p.name == row["provider_name"])
-    window = own or running.prices.context_window(row["model"], next(named, None))
-    return serialize.session(row, window)
+    return own or running.prices.context_window(row["model"], next(named, None))
+
+
+def _show(row: Row) -> Json:
+    return serialize.session(row, window_of(row))

@@ -42,18 +42,19 @@ class BoardScreen(ListScreen):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._strip = ""
+        self._numbers: list[int] = []
 
     def draw(self) -> list[Swap]:
         """The strip and the rows, at one moment."""
         with snapshot(self._services.store):
             counts = board.read_strip(self._services)
             rows = super().draw()
-        strip = render("sessions/_strip.html", strip=counts.strip).strip()
-        if strip == self._strip:
+        # Not by its HTML: what it leads to names the second in which it was made.
+        numbers = [count.number for count in counts.strip]
+        if numbers == self._numbers:
             return rows
-        self._strip = strip
-        return [Swap("strip", strip), *rows]
+        self._numbers = numbers
+        return [Swap("strip", render("sessions/_strip.html", strip=counts.strip).strip()), *rows]
 
 
 def open_sessions(services: Services, query: Mapping[str, str]) -> BoardScreen:

@@ -219,6 +219,17 @@ def _session() -> Json:
 _SESSION = _path("session", "an id, or the session's key if there is no `/` in it")
 
 
+def _fork() -> Json:
+    operation = _operation(
+        "sessions",
+        "a new session that shares the history up to a turn",
+        {"201": "Session"},
+        *("404", "409", "413", "415", "503"),
+        **_body(of({"turn_id": {"type": "string", "minLength": 1}}), required=True),
+    )
+    return {"parameters": [_SESSION], "post": operation}
+
+
 def _inside(noun: str, schema: str, *parameters: Json) -> Json:
     listed = _get("sessions", f"{noun} of a session", schema, *parameters, codes=("404",))
     return {"parameters": [_SESSION], **listed}
@@ -289,6 +300,17 @@ def _repeating() -> Json:
     return of(properties, optional=tuple(properties))
 
 
+def _compact() -> Json:
+    operation = _operation(
+        "sessions",
+        "the session, whose context is shorter now",
+        {"200": "Session"},
+        *("404", "409", "413", "415", "503"),
+        **_body(of({}), required=False),
+    )
+    return {"parameters": [_SESSION], "post": operation}
+
+
 def _curl() -> Json:
     operation = _operation("requests", "the request as a curl command", {"200": None}, "404")
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
@@ -307,6 +329,8 @@ def paths() -> Json:
     described = _operation("server", "this document", {"200": None})
     described["responses"]["200"]["content"] = {"application/json": {"schema": {"type": "object"}}}
     answered = {"200": "ChatResponse", "202": "ChatResponse"}
+    told = "what the next call of the session would send, part by part"
+    context = _get("sessions", told, "Context", EXPAND, codes=("404",))
     agent = _get("agents", "one agent", "Agent", codes=("404",))
     return {
         "/agents": _get("agents", "every agent", "AgentList"),
@@ -315,11 +339,14 @@ def paths() -> Json:
         "/agents/{name}/chat/stream": _chat_stream(),
         "/sessions": _sessions(),
         "/sessions/{session}": _session(),
+        "/sessions/{session}/fork": _fork(),
         "/sessions/{session}/messages": _inside("messages", "MessageList", *PAGE),
         "/sessions/{session}/turns": _inside("turns", "TurnList", *turns),
         "/sessions/{session}/steps": _inside("steps", "StepList", *PAGE, EXPAND),
         "/sessions/{session}/requests": _inside("requests", "RequestList", *requests),
         "/sessions/{session}/events": {"parameters": [_SESSION], **_stream("its events", "404")},
+        "/sessions/{session}/context": {"parameters": [_SESSION], **context},
+        "/sessions/{session}/compact": _compact(),
         "/turns": _get("turns", "turns", "TurnList", *_filters("turns"), *PAGE, EXPAND),
         "/turns/{id}": _one("turns", "Turn", "one turn with its runs and steps", EXPAND),
         "/turns/{id}/cancel": _cancel(),

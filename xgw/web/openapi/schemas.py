@@ -274,7 +274,9 @@ def _agent() -> Json:
     number = {"type": ["number", "null"]}
     names = ("turn_tokens", "session_tokens", "turn_cost_usd", "session_cost_usd", "seconds")
     limits = {"max_iterations": {"type": "integer"}} | {f"max_{name}": number for name in names}
-    mode = of({"tools": {"type": "array", "items": text}, "limits": of(limits)})
+    tools = {"type": "array", "items": text}
+    mode = of({"tools": tools, "limits": of(limits), "planner": {"type": "boolean"}})
+    shares = {"compact_at": {"type": "number"}, "keep_last_turns": {"type": "integer"}}
     return of(
         {
             "object": {"const": "agent"},
@@ -286,7 +288,38 @@ def _agent() -> Json:
             "parameters": {"type": "object"},
             "modes": of({"chat": mode, "task": mode}),
             "tools": {"type": "array", "items": ref("Tool")},
-            "context": of({"window": COUNT}),
+            "handoffs": {"type": "array", "items": text},
+            "problems": {"type": "array", "items": text},
+            "context": of({"window": COUNT, **shares}),
+        }
+    )
+
+
+def _context() -> Json:
+    text, count = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}
+    names = ("instructions", "working_memory", "plan", "summary", "turn", "history", "tools")
+    part = {"part": enum(*names), "tokens": COUNT, "count": count, "turn_id": text}
+    listed = {"type": "array"}
+    return of(
+        {
+            "object": {"const": "context"},
+            "session_id": {"type": "string"},
+            "agent_name": text,
+            "model": text,
+            "window": COUNT,
+            "used": COUNT,
+            "remaining": COUNT,
+            "percent": {"type": ["number", "null"], "minimum": 0},
+            "source": enum("estimated", None),
+            "threshold": COUNT,
+            "keep_last_turns": COUNT,
+            "step_id": text,
+            "parts": {
+                "type": "array",
+                "items": of(
+                    {**part, "messages": listed, "tools": listed}, optional=("messages", "tools")
+                ),
+            },
         }
     )
 
@@ -353,6 +386,7 @@ def components() -> Json:
         "Message": _message(),
         "Request": _request(),
         "Agent": _agent(),
+        "Context": _context(),
     }
     listed = ("Agent", "Session", "Turn", "Step", "Message", "Request")
     number = {"type": ["number", "null"]}

@@ -34,7 +34,7 @@ def list_agents() -> Response:
 @routes.get("/ui/agents/<name>")
 def show_agent(name: str) -> Response:
     """GET /ui/agents/NAME: its configuration, its newest sessions, a form to start one"""
-    return _answer(agent_sessions.named(name))
+    return _answer(agent_sessions.looked_at(name))
 
 
 @routes.post("/ui/agents/<name>/chat")

@@ -187,7 +187,8 @@ def _breaks(step: Row, previous: Row, now: Sent, before: Sent) -> list[str]:
 def _prefix_words(found: Changes, now: Sent, before: Sent, *, can_be_read: bool) -> str:
     """How far the messages are the same; `can_be_read`: nothing before them broke the prefix."""
     same, total = found.common_prefix, len(before.messages)
-    cached = ": they can come from the prompt cache" if can_be_read else ""
+    which = "it" if same == 1 else "they"
+    cached = f": {which} can come from the prompt cache" if can_be_read else ""
     if same == len(now.messages) == total:
         return (
             f"{_all_of(total)} of the call before were sent again{_tokens(now, 0, same)}{cached}."
@@ -205,7 +206,8 @@ def _prefix_words(found: Changes, now: Sent, before: Sent, *, can_be_read: bool)
         )
     behind = len(now.messages) - same
     lost = f"{counted(behind, 'message')} from there on{_tokens(now, same, len(now.messages))}"
-    kept = f"The first {counted(same, 'message')} are the same{_tokens(now, 0, same)}{cached}"
+    first = "The first message is" if same == 1 else f"The first {same:,} messages are"
+    kept = f"{first} the same{_tokens(now, 0, same)}{cached}"
     return f"{kept}. The prefix breaks at {broke}: {lost} had to be read anew."
 
 

@@ -1,0 +1,66 @@
+"""The context of a session: what its next call would send, and making it shorter."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, request
+
+from xgw.agents import standing
+from xgw.agents.definition import Definition
+from xgw.errors import conflict, unprocessable
+from xgw.queries import payloads, steps
+from xgw.web import contextview
+from xgw.web.api import agent_sessions, edge, fields
+from xgw.web.api.sessions import find, whole, window_of
+from xgw.web.serialize import Json, Row
+
+routes = Blueprint("contexts", __name__)
+
+
+@routes.get("/sessions/<ref>/context")
+def get_context(ref: str) -> Response:
+    """GET /sessions/{id or key}/context"""
+    edge.only("expand")
+    expanded = request.args.get("expand")
+    if expanded not in (None, "payloads"):
+        raise unprocessable("expand can only be payloads", param="expand")
+    session = find(ref)
+    shown = _of_agent(session) if session["kind"] == "agent" else _of_last_call(session)
+    return edge.answer(shown if expanded else contextview.without_bodies(shown))
+
+
+@routes.post("/sessions/<ref>/compact")
+def compact(ref: str) -> Response:
+    """POST /sessions/{id or key}/compact: the session, its context shorter"""
+    edge.only()
+    fields.read({})
+    session = find(ref)
+    if session["kind"] != "agent":
+        message = f"session {session['id']} is no agent's: its clients say what is sent in it"
+        raise conflict(message, code="no_agent")
+    running = edge.services()
+    definition = _definition(session)
+    standing.compact_now(running.store, running.scheduler, session, definition, edge.client())
+    return edge.answer(whole(find(session["id"])))
+
+
+def _definition(session: Row) -> Definition:
+    """The agent of a session; ApiError 404 `agent_not_found` if it is not defined any more."""
+    return agent_sessions.named(session["agent_name"] or "")
+
+
+def _of_agent(session: Row) -> Json:
+    running = edge.services()
+    found = standing.stand_of(running.store, running.scheduler.parts, session, _definition(session))
+    return contextview.of_agent(session, found)
+
+
+def _of_last_call(session: Row) -> Json:
+    """What a client sent last: what it will send next only the client knows."""
+    store = edge.services().store
+    call = steps.last_call(store, session["id"])
+    body = payloads.find_body(store, call["input_payload"]) if call else None
+    sent = payloads.decoded(body) if body else None
+    counter = edge.services().counter
+    return contextview.of_call(
+        session, call["id"] if call else None, sent, window_of(session), counter
+    )
