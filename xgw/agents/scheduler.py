@@ -26,6 +26,7 @@ from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_first_queued, find_holder, list_queued
 from xgw.recording import owner
+from xgw.recording.agents import SESSION_BUSY
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
@@ -100,7 +101,7 @@ class Scheduler:
             self._make_room(line, busy)
         is_free = line.active is None and not line.waiting and not self._is_taken(line)
         if not is_free and busy == "reject":
-            raise conflict(BUSY.format(line.session_id), code="session_busy")
+            raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
         if not (is_free and self._begin(line, turn, definition, busy)):
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
@@ -113,7 +114,7 @@ class Scheduler:
         try:
             self._driver.begin(line, turn, definition)
         except ApiError as refusal:
-            if refusal.code != "session_busy" or busy == "reject":
+            if refusal.code != SESSION_BUSY or busy == "reject":
                 raise
             return False
         return True
@@ -159,7 +160,7 @@ class Scheduler:
                 active.done.wait(LEAVING_SECONDS)  # its thread is just leaving
             with line.lock:
                 if line.active is not None:
-                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                    raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
                 self._driver.launch(line, turn, definition, submit)
         finally:
             self._lines.release(line)
@@ -196,7 +197,7 @@ class Scheduler:
         try:
             with line.lock:
                 if line.active is not None or line.waiting or self._is_held(line):
-                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                    raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
                 self._driver.occupy(line, turn)
             try:
                 yield

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xgw import clock
-from xgw.errors import ApiError, not_found
+from xgw.errors import ApiError, conflict, not_found
 from xgw.recording import (
     attempts,
     checkpoints,
@@ -39,6 +39,8 @@ from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket
 
+SESSION_BUSY = "session_busy"
+
 Then = Callable[[bool | ApiError], None]
 """Called after a commit: whether the run is under way now, or waits for a person; or a refusal."""
 
@@ -60,6 +62,7 @@ class AgentRecord:
 
         def work(tx: Transaction) -> None:
             _check_session(tx, turn.scope)
+            _check_free(tx, turn.scope)
             turns.open_turn(tx, turn)
             messages.add_messages(tx, turn.scope, [message], turn.started_at)
             checkpoints.save(tx, turn.scope, Checkpoint(), turn.started_at)
@@ -86,6 +89,7 @@ class AgentRecord:
         owner = self._recorder.owner
 
         def work(tx: Transaction) -> None:
+            _check_free(tx, scope)
             turns.start_queued(tx, scope, owner, snapshot.hash, at)
             messages.add_messages(tx, scope, [message], at)
             checkpoints.save(tx, scope, Checkpoint(), at)
@@ -192,6 +196,7 @@ class AgentRecord:
 
         def work(tx: Transaction) -> None:
             at = clock.now()
+            _check_free(tx, run.scope)
             turns.reopen_for_run(tx, run.scope, at)
             runs.open_run(tx, run, at)
             messages.add_messages(tx, run.scope, [message] if message is not None else [], at)
@@ -235,6 +240,12 @@ def _check_session(tx: Transaction, scope: Scope) -> None:
     """ApiError 404 if the session was deleted meanwhile."""
     if sessions.row_of(tx, scope) is None:
         raise session_gone(scope.session_id)
+
+
+def _check_free(tx: Transaction, scope: Scope) -> None:
+    """ApiError 409 if another turn of the session is under way; the database has the last word."""
+    if tx.one("SELECT 1 FROM turns WHERE exclusive_key = ?", (scope.session_id,)):
+        raise conflict("another turn of the session has just begun", code=SESSION_BUSY)
 
 
 def session_gone(session_id: str | None) -> ApiError:

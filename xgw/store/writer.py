@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from xgw import clock
-from xgw.errors import ApiError
+from xgw.errors import ILLEGAL_MOVE, ApiError
 from xgw.events import Envelope
 from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, Work
 from xgw.store.database import Store
@@ -255,7 +255,9 @@ def _run_unit(ticket: Ticket, transaction: Transaction) -> None:
 
 
 def _log_failure(error: Exception) -> None:
-    """What the rows themselves refuse (they moved on, or are gone) is no fault of ours."""
+    """A refusal is told to whoever asked; that rows have moved on, or are gone, is no fault."""
+    if isinstance(error, ApiError) and error.code != ILLEGAL_MOVE:
+        return
     fault = None if isinstance(error, ApiError | sqlite3.IntegrityError) else error
     level = logging.WARNING if fault is None else logging.ERROR
     log.log(level, "a unit of work could not be recorded: %s", error, exc_info=fault)
