@@ -187,19 +187,18 @@ class Driver:
 
         ApiError 409 `session_busy` if another turn of the session is under way.
         """
-        definition = self._agents.get(turn.agent_name)
-        if definition is None:
-            self.end(turn, NO_AGENT)
-            return None
-        message = user_message(self._parts.means, turn.wanted.message)
-        snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
+        means, definition = self._parts.means, self._agents.get(turn.agent_name)
+        message = user_message(means, turn.wanted.message)
+        snapshot = None if definition is None else snapshot_of(means, definition, turn.wanted)
         self._calls.add(turn.scope.turn_id, turn.call)
         ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if ticket.error is None:
+        means.recorder.writer.wait(ticket, Patience())
+        if ticket.error is None and definition is not None:
             return definition
         self._calls.remove(turn.scope.turn_id, turn.call)
-        if (refusal := _refusal(ticket.error)).code == SESSION_BUSY:
+        if ticket.error is None:
+            self.end(turn, NO_AGENT)
+        elif (refusal := _refusal(ticket.error)).code == SESSION_BUSY:
             raise refusal
         return None
 

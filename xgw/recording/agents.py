@@ -82,19 +82,21 @@ class AgentRecord:
         self,
         scope: Scope,
         message: MessageFacts,
-        snapshot: Stored,
+        snapshot: Stored | None,
         at: datetime.datetime,
     ) -> Ticket:
-        """A queued turn begins; its ticket fails if another one runs, or it was cancelled."""
+        """A queued turn begins, of an agent as it is in `snapshot` (None: it is gone); its ticket
+        fails if another one runs, or it was cancelled."""
         owner = self._recorder.owner
+        key, bodies = (None, []) if snapshot is None else (snapshot.hash, [snapshot])
 
         def work(tx: Transaction) -> None:
             _check_free(tx, scope)
-            turns.start_queued(tx, scope, owner, snapshot.hash, at)
+            turns.start_queued(tx, scope, owner, key, at)
             messages.add_messages(tx, scope, [message], at)
             checkpoints.save(tx, scope, Checkpoint(), at)
 
-        return self._recorder.submit_part(work, [snapshot], scope.turn_id)
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
 
     def settle(self, scope: Scope, snapshot: Stored) -> Ticket:
         """The turn's agent with all its tools, now that they are known; nothing was asked yet."""
