@@ -19,7 +19,6 @@ from xgw.recording.facts import LimitFacts, Retry, Scope
 from xgw.recording.recorder import Recorder
 from xgw.values import UpstreamFailure
 
-
 VOCABULARY_SECONDS = 60.0
 """A context that has to fit is not sent before it is counted; a vocabulary takes under a second."""
 
