@@ -65,8 +65,7 @@ class Driver:
         """Without its start in the store a turn still runs, but not beside another one."""
         self._parts.means.recorder.writer.wait(ticket, Patience())
         if isinstance(ticket.error, sqlite3.IntegrityError):
-            message = "another turn of the session has just begun, or the session is gone"
-            raise conflict(message, code="session_busy")
+            raise conflict("another turn of the session has just begun", code="session_busy")
         if ticket.error is not None:
             raise ticket.error if isinstance(ticket.error, ApiError) else internal()
 

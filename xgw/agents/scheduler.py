@@ -22,7 +22,7 @@ from xgw.agents.lines import Line, Lines
 from xgw.agents.parts import Parts
 from xgw.agents.preparing import new_scope, queued_turn, turn_facts
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import conflict, overloaded
+from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_first_queued, find_holder, list_queued
 from xgw.recording import owner
@@ -82,8 +82,8 @@ class Scheduler:
     def submit(self, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy) -> Turn:
         """A message to an agent in one of its sessions: its turn runs, or waits.
 
-        ApiError 409 `session_busy` with `reject`, 503 if too many run or wait, or if the store
-        cannot be written.
+        ApiError 404 if the session is gone, 409 `session_busy` with `reject`, 503 if too many run
+        or wait, or if the store cannot be written.
         """
         line = self._lines.take(session["id"])
         try:
@@ -101,11 +101,22 @@ class Scheduler:
         is_free = line.active is None and not line.waiting and not self._is_taken(line)
         if not is_free and busy == "reject":
             raise conflict(BUSY.format(line.session_id), code="session_busy")
-        if is_free:
-            self._driver.begin(line, turn, definition)
-        else:
+        if not (is_free and self._begin(line, turn, definition, busy)):
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
+
+    def _begin(self, line: Line, turn: Turn, definition: Definition, busy: IfBusy) -> bool:
+        """Whether the turn has begun; False if one of another process was faster, and it may wait.
+
+        ApiError as `submit` has it.
+        """
+        try:
+            self._driver.begin(line, turn, definition)
+        except ApiError as refusal:
+            if refusal.code != "session_busy" or busy == "reject":
+                raise
+            return False
+        return True
 
     def _make_room(self, line: Line, busy: IfBusy) -> None:
         """A turn that waits for a person, or was interrupted, gives way if that is wanted.
@@ -165,6 +176,9 @@ class Scheduler:
         ticket = self._parts.record.queue(facts, bodies)
         line.waiting.append(turn)
         self._parts.means.recorder.writer.wait(ticket, Patience())
+        if ticket.error is not None:
+            line.waiting.remove(turn)
+            raise ticket.error if isinstance(ticket.error, ApiError) else internal()
 
     def position(self, turn: Turn) -> int | None:
         """How many turns are before one that waits, from 1; None if it does not wait."""

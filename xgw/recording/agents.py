@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xgw import clock
-from xgw.errors import ApiError
+from xgw.errors import ApiError, not_found
 from xgw.recording import (
     attempts,
     checkpoints,
@@ -55,9 +55,11 @@ class AgentRecord:
         message: MessageFacts,
         bodies: Iterable[Stored],
     ) -> Ticket:
-        """A turn begins at once. Its ticket fails if another one of the session runs."""
+        """A turn begins at once. Its ticket fails if another one of the session runs, or the
+        session is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
             turns.open_turn(tx, turn)
             messages.add_messages(tx, turn.scope, [message], turn.started_at)
             checkpoints.save(tx, turn.scope, Checkpoint(), turn.started_at)
@@ -65,9 +67,10 @@ class AgentRecord:
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
 
     def queue(self, turn: TurnFacts, bodies: Iterable[Stored]) -> Ticket:
-        """A turn waits until its session is free."""
+        """A turn waits until its session is free; its ticket fails if that is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
             turns.queue_turn(tx, turn)
 
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
@@ -226,6 +229,17 @@ class AgentRecord:
             compaction.break_off(tx, scope, step_id, fault, latency_ms, at)
 
         return self._recorder.submit_part(work, (), scope.turn_id)
+
+
+def _check_session(tx: Transaction, scope: Scope) -> None:
+    """ApiError 404 if the session was deleted meanwhile."""
+    if sessions.row_of(tx, scope) is None:
+        raise session_gone(scope.session_id)
+
+
+def session_gone(session_id: str | None) -> ApiError:
+    """What whoever is in a session is told that someone deletes: 404."""
+    return not_found(f"session {session_id} was deleted meanwhile", code="session_not_found")
 
 
 def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:
