@@ -30,6 +30,21 @@ def boom() -> str:
     raise RuntimeError("disk on fire")
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def mute() -> str:
+    """Fail, and fail to say why."""
+    raise Unspeakable
+
+
+def garble() -> str:
+    """Fail with far too much that nobody can read."""
+    raise RuntimeError("\ud800" + "x" * 5000)
+
+
 def quit() -> str:
     """Try to end the process."""
     raise SystemExit(3)

@@ -16,7 +16,10 @@ from servers import eventually
 from xgw.store.models import Turn
 
 FILE = Path(__file__).with_name("agent_tools.py")
-TOOLS = ("look", "note", "boom", "quit", "flood", "first", "second", "stuck", "later", "anything")
+TOOLS = (
+    *("look", "note", "boom", "quit", "flood", "first", "second", "stuck", "later", "anything"),
+    *("mute", "garble"),
+)
 
 
 def tools(**changes: Row) -> Row:

@@ -114,9 +114,11 @@ class Killed:
         return self.gate.post(body, "/agents/a/chat")
 
     def ask(self, session: str, *calls: tuple[str, str, str]) -> None:
-        """A turn whose model asks for these."""
+        """A turn whose model asks for these; it is this turn's request that gets the answer."""
+        before = len(self.model.asked)
         self.model.will(asks(*calls))
         self.say("go", session)
+        eventually(lambda: len(self.model.asked) > before)
 
     def act(self, path: str, **body: Any) -> Row:
         """What a POST answers."""

@@ -121,3 +121,36 @@ def test_a_turn_under_way_keeps_what_it_began_with(tmp_path: Path) -> None:
         gate.say("again", "s")
         assert [gate.sent(n)[0]["content"] for n in range(3)] == ["Before.", "Before.", "After."]
         gate.model.check()
+
+
+@pytest.mark.usefixtures("fresh_gates")
+def test_a_turn_that_waits_for_an_agent_that_is_gone_ends_and_holds_nobody_up(
+    tmp_path: Path,
+) -> None:
+    with agents(tmp_path, agents={"a": agent(), "b": agent()}) as gate:
+        gate.model.will(asks(("c1", "stuck", "{}")), says("done"))
+        first = gate.say("go", "s", wait=0)
+        wait_for("stuck runs")
+        second = gate.say("and then", "s", wait=0)
+        services = gate.gate.services
+        left = services.config.config.model_copy(update={"agents": {}})
+        services.agents.replace(Loaded(left, {}, None))
+        GATES["free"].set()
+        assert gate.ended(first)["final_output"] == "done"
+        turn = gate.ended(second)
+        assert (turn["status"], turn["ended_by"]) == ("error", "gateway")
+        assert turn["error_message"] == "its agent is not defined any more"
+        assert gate.story(second) == [
+            "session.created",
+            "turn.queued",
+            "turn.started",
+            "run.started",
+            "message.added user",
+            "run.completed error",
+            "turn.completed error gateway",
+        ]
+        services.agents.replace(services.config)
+        gate.model.will(says("back"))
+        assert gate.say("again", "s")["message"]["content"] == "back"
+        assert [m["content"] for m in gate.sent(2)][-2:] == ["and then", "again"]
+        gate.model.check()

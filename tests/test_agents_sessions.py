@@ -27,7 +27,10 @@ from api_socket import ApiSocket
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
+from xgw.agents.turns import Wanted
 from xgw.config import ClientKey, Server
+from xgw.errors import ApiError
+from xgw.queries.sessions import find_session
 from xgw.recording import owner
 from xgw.recording.facts import Scope, TurnFacts
 from xgw.recording.turns import open_turn, queue_turn
@@ -275,6 +278,36 @@ def test_a_turn_that_waits_can_be_cancelled(gate: AgentGate) -> None:
     assert gate.story(second)[-3:] == [
         *("turn.queued", "run.completed cancelled", "turn.completed cancelled user_cancel"),
     ]
+
+
+def test_whoever_waits_in_a_session_that_is_deleted_is_told_so(gate: AgentGate) -> None:
+    with under_way(gate, "leaving") as first, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(gate.chat, "second", "leaving")
+        eventually(lambda: len(turns_of(gate, "leaving")) == 2)
+        client = gate.gate.send(None, f"/sessions/{first['sessionId']}", "DELETE")
+        assert client.getresponse().status == 204
+        client.close()
+        # It may have been cancelled first, and looked up before the session went.
+        reply = waiting.result()
+        told = reply.error["code"] if reply.status == 404 else reply.json["status"]
+        assert told in ("session_not_found", "cancelled")
+    gone = gate.chat("third", first["sessionId"])
+    assert (gone.status, gone.error["code"]) == (404, "session_not_found")
+
+
+def test_a_turn_of_a_session_that_is_just_deleted_is_refused(
+    gate: AgentGate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session goes between the look at it and the start of the turn."""
+    session = gate.post("/sessions", {"agent": "a"}).json
+    scheduler = gate.gate.services.scheduler
+    row = find_session(gate.gate.store, session["id"], "default")
+    assert row is not None
+    gate.gate.services.control.delete_session(row)
+    with pytest.raises(ApiError) as refused:
+        scheduler.submit(scheduler.agents["a"], row, Wanted("hi", "chat"), "queue")
+    assert (refused.value.status, refused.value.code) == (404, "session_not_found")
+    assert caplog.records == []
 
 
 def test_deleting_a_session_ends_what_is_under_way_in_it(gate: AgentGate) -> None:
@@ -525,6 +558,27 @@ def test_a_turn_that_another_process_got_ahead_of_goes_on_waiting(gate: AgentGat
         assert ticket.wait(10)
     gate.cancel(left["turnId"])
     assert gate.ended(second)["final_output"] == "second"
+
+
+def test_a_message_that_another_process_got_ahead_of_waits(gate: AgentGate) -> None:
+    """A turn begins there between the look at the session and the start here."""
+    gate.model.will(says("earlier"), says("second"))
+    left = gate.say("first", "overtaken")
+    with another_process() as theirs:
+        begins = (
+            "CREATE TRIGGER gets_ahead BEFORE INSERT ON turns BEGIN "
+            "UPDATE turns SET status = 'running', exclusive_key = session_id "
+            f"WHERE id = '{left['turnId']}'; UPDATE runs SET status = 'running', "
+            f"owner = '{theirs}' WHERE turn_id = '{left['turnId']}'; END"
+        )
+        run_sql(gate, begins)
+        answer = gate.say("second", "overtaken", wait=0)
+        run_sql(gate, "DROP TRIGGER gets_ahead")
+        assert (answer["runStatus"], answer["queuePosition"]) == ("queued", 1)
+    for ticket in gate.gate.services.recovery.reconcile():
+        assert ticket.wait(10)
+    gate.cancel(left["turnId"])
+    assert gate.ended(answer)["final_output"] == "second"
 
 
 def run_sql(gate: AgentGate, text: str) -> None:

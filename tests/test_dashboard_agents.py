@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from agent_gates import GATES, wait_for
-from agents_fixtures import AgentGate, a_test_with, agent, agents, asks
+from agents_fixtures import TOOLS, AgentGate, a_test_with, agent, agents, asks
 from dashboard import Browser, Page
+from filled_pages import OpenScreen
 from filled_store import selects
 from gateway_fixtures import Reading, gate_and_model
 from live_pages import Element, PageSocket, open_page, parse, watching
 from scripted_model import chat, named, says, streams
 from servers import eventually
+from xgw.queries.events import list_events
 from xgw.store.models import Step
+from xgw.web.live import open_screen
 
 HOSTILE = "<script>alert(1)</script>\"'&<!--"
 STUCK = ("c1", "stuck", "{}")
@@ -77,7 +80,7 @@ def test_the_list_tells_agents_at_a_glance(gate: AgentGate, browser: Browser) ->
     page = tree(browser.open("/ui/agents"))
     rows = [[cell.text for cell in row.all("td")] for row in page.all("tbody", class_="row")]
     assert [row[0] for row in rows] == ["a Answers briefly", f"hostile {HOSTILE}"]
-    assert rows[0][1:3] == ["m", "10 tools"]
+    assert rows[0][1:3] == ["m", f"{len(TOOLS)} tools"]
     assert rows[1][1:] == ["m", "0 tools", "0 sessions", "–"]
     assert int(rows[0][3].split()[0]) >= 1
     assert rows[0][4] != "–"
@@ -329,3 +332,22 @@ def test_the_limits_of_a_turn_are_bars(gate: AgentGate, browser: Browser) -> Non
     gate.model.will(says("done"))
     GATES["free"].set()
     gate.ended({"turnId": gate.gate.turns("limits")[0]["id"]})
+
+
+# -- kept up to date -------------------------------------------------------------------------------
+
+
+def test_an_entry_that_came_with_its_turn_is_not_added_again(gate: AgentGate) -> None:
+    """The store is ahead of the events: a turn is drawn with what they have yet to tell of."""
+    gate.model.will(asks(("c1", "look", '{"city": "Oslo"}')), says("done"))
+    answer = gate.say("hi", "ahead")
+    services, id = gate.gate.services, answer["sessionId"]
+    screen = OpenScreen(open_screen(services, {"page": "session", "id": id}))
+    told = list_events(services.store, 0, 100, session_id=id)
+    begins = next(n for n, event in enumerate(told) if event.type == "turn.started") + 1
+    drawn = [*screen.drawn(*told[:begins]), *screen.drawn(*told[begins:])]
+    place = f"entries-{answer['turnId']}"
+    for step in gate.steps(answer):
+        mine = [swap for swap in drawn if f'id="step-{step["id"]}"' in swap.html]
+        assert mine[0].target == "conversation"
+        assert place not in {swap.target for swap in mine}

@@ -294,6 +294,12 @@ def test_who_does_not_wait_knows_once_it_is_there() -> None:
     eventually(lambda: counter.count_text("hello", "gpt-4o") == 1)
 
 
+def test_who_has_to_know_can_wait_for_it() -> None:
+    counter = TokenCounter(patience=0)
+    counter.wait("gpt-4o", DEADLINE)
+    assert counter.count_text("hello", "gpt-4o") == 1
+
+
 def test_a_digest_stands_for_the_content(counter: TokenCounter) -> None:
     first = counter.count_message({"role": "user", "content": "one"}, digest="d1")
     assert (

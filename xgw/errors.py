@@ -33,6 +33,9 @@ ERROR_TYPES = (
 )
 """Every `error.type` on the wire and `error_type` in the record; `no_result` only in the record."""
 
+ILLEGAL_MOVE = "illegal_move"
+"""The code of a change of status that the tables lack."""
+
 
 class XgwError(Exception):
     """Any error that xgw raises on purpose; its text can be shown to a person."""

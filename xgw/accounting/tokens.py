@@ -68,6 +68,12 @@ class TokenCounter:
         self._load(O200K)
         self._load(CL100K)
 
+    def wait(self, model: str | None, seconds: float) -> None:
+        """Returns once the model's tokens can be counted, or it is plain that they cannot."""
+        encoding = encoding_of(model)
+        self._load_beside(encoding)
+        self._loaded[encoding].wait(seconds)
+
     def count_text(self, text: str, model: str | None = None) -> int | None:
         """Tokens of a text; None until loaded. Names of special tokens are ordinary text.
 

@@ -18,7 +18,7 @@ from xgw.agents.turns import Turn
 from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_first_queued
-from xgw.recording.agents import Then
+from xgw.recording.agents import SESSION_BUSY, Then
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import Cause
 from xgw.store.database import Store
@@ -64,11 +64,8 @@ class Driver:
     def _wait_for_begin(self, ticket: Ticket) -> None:
         """Without its start in the store a turn still runs, but not beside another one."""
         self._parts.means.recorder.writer.wait(ticket, Patience())
-        if isinstance(ticket.error, sqlite3.IntegrityError):
-            message = "another turn of the session has just begun, or the session is gone"
-            raise conflict(message, code="session_busy")
         if ticket.error is not None:
-            raise ticket.error if isinstance(ticket.error, ApiError) else internal()
+            raise _refusal(ticket.error)
 
     def launch(self, line: Line, turn: Turn, definition: Definition, submit: Submit) -> None:
         """A run of a turn goes on, once the unit that `submit` hands over says so after its commit.
@@ -169,7 +166,7 @@ class Driver:
                 line.waiting.remove(turn)
                 try:
                     definition = self._start_queued(turn)
-                except sqlite3.IntegrityError:  # a turn of another process has just begun
+                except ApiError:  # a turn of another process has just begun
                     line.waiting.appendleft(turn)
                     return None
                 if definition is not None:
@@ -188,22 +185,21 @@ class Driver:
     def _start_queued(self, turn: Turn) -> Definition | None:
         """Begin a turn that waited; None if it is over, or its agent is gone.
 
-        sqlite3.IntegrityError if another turn of the session is under way.
+        ApiError 409 `session_busy` if another turn of the session is under way.
         """
-        definition = self._agents.get(turn.agent_name)
-        if definition is None:
-            self.end(turn, NO_AGENT)
-            return None
-        message = user_message(self._parts.means, turn.wanted.message)
-        snapshot = snapshot_of(self._parts.means, definition, turn.wanted)
+        means, definition = self._parts.means, self._agents.get(turn.agent_name)
+        message = user_message(means, turn.wanted.message)
+        snapshot = None if definition is None else snapshot_of(means, definition, turn.wanted)
         self._calls.add(turn.scope.turn_id, turn.call)
         ticket = self._parts.record.start(turn.scope, message, snapshot, clock.now())
-        self._parts.means.recorder.writer.wait(ticket, Patience())
-        if ticket.error is None:
+        means.recorder.writer.wait(ticket, Patience())
+        if ticket.error is None and definition is not None:
             return definition
         self._calls.remove(turn.scope.turn_id, turn.call)
-        if isinstance(ticket.error, sqlite3.IntegrityError):
-            raise ticket.error
+        if ticket.error is None:
+            self.end(turn, NO_AGENT)
+        elif (refusal := _refusal(ticket.error)).code == SESSION_BUSY:
+            raise refusal
         return None
 
     def advance(self, line: Line) -> None:
@@ -225,3 +221,10 @@ class Driver:
         except ApiError:  # it waits a little longer
             return False
         return True
+
+
+def _refusal(error: Exception) -> ApiError:
+    """Why a turn cannot begin; the database refuses a second one of a session itself."""
+    if isinstance(error, sqlite3.IntegrityError):
+        return conflict("another turn of the session has just begun", code=SESSION_BUSY)
+    return error if isinstance(error, ApiError) else internal()

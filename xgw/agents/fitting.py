@@ -19,6 +19,9 @@ from xgw.recording.facts import LimitFacts, Retry, Scope
 from xgw.recording.recorder import Recorder
 from xgw.values import UpstreamFailure
 
+VOCABULARY_SECONDS = 60.0
+"""A context that has to fit is not sent before it is counted; a vocabulary takes under a second."""
+
 
 class Fitting:
     """What one turn sends, by the tokens that it has. Methods raise Reached and Cancelled."""
@@ -70,6 +73,8 @@ def fitting_of(
     """What makes a turn's context fit, as its agent says; ApiError 404 without a way to `model`."""
     table = start.definition.table.context
     window = start.bounds.window or parts.window_of(model)
+    if window is not None:
+        parts.means.counter.wait(model, VOCABULARY_SECONDS)
     compactor = Compactor(
         parts,
         turn.scope,

@@ -22,10 +22,11 @@ from xgw.agents.lines import Line, Lines
 from xgw.agents.parts import Parts
 from xgw.agents.preparing import new_scope, queued_turn, turn_facts
 from xgw.agents.turns import Turn, Wanted
-from xgw.errors import conflict, overloaded
+from xgw.errors import ApiError, conflict, internal, overloaded
 from xgw.exchange.calls import Calls
 from xgw.queries.agents import find_first_queued, find_holder, list_queued
 from xgw.recording import owner
+from xgw.recording.agents import SESSION_BUSY
 from xgw.recording.edits import Edits
 from xgw.recording.recovery import USER_CANCEL, Cause
 from xgw.store.database import Store
@@ -82,8 +83,8 @@ class Scheduler:
     def submit(self, definition: Definition, session: Row, wanted: Wanted, busy: IfBusy) -> Turn:
         """A message to an agent in one of its sessions: its turn runs, or waits.
 
-        ApiError 409 `session_busy` with `reject`, 503 if too many run or wait, or if the store
-        cannot be written.
+        ApiError 404 if the session is gone, 409 `session_busy` with `reject`, 503 if too many run
+        or wait, or if the store cannot be written.
         """
         line = self._lines.take(session["id"])
         try:
@@ -100,12 +101,23 @@ class Scheduler:
             self._make_room(line, busy)
         is_free = line.active is None and not line.waiting and not self._is_taken(line)
         if not is_free and busy == "reject":
-            raise conflict(BUSY.format(line.session_id), code="session_busy")
-        if is_free:
-            self._driver.begin(line, turn, definition)
-        else:
+            raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
+        if not (is_free and self._begin(line, turn, definition, busy)):
             self._queue(line, turn, supersedes=busy == "supersede")
         return turn
+
+    def _begin(self, line: Line, turn: Turn, definition: Definition, busy: IfBusy) -> bool:
+        """Whether the turn has begun; False if one of another process was faster, and it may wait.
+
+        ApiError as `submit` has it.
+        """
+        try:
+            self._driver.begin(line, turn, definition)
+        except ApiError as refusal:
+            if refusal.code != SESSION_BUSY or busy == "reject":
+                raise
+            return False
+        return True
 
     def _make_room(self, line: Line, busy: IfBusy) -> None:
         """A turn that waits for a person, or was interrupted, gives way if that is wanted.
@@ -148,7 +160,7 @@ class Scheduler:
                 active.done.wait(LEAVING_SECONDS)  # its thread is just leaving
             with line.lock:
                 if line.active is not None:
-                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                    raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
                 self._driver.launch(line, turn, definition, submit)
         finally:
             self._lines.release(line)
@@ -165,6 +177,9 @@ class Scheduler:
         ticket = self._parts.record.queue(facts, bodies)
         line.waiting.append(turn)
         self._parts.means.recorder.writer.wait(ticket, Patience())
+        if ticket.error is not None:
+            line.waiting.remove(turn)
+            raise ticket.error if isinstance(ticket.error, ApiError) else internal()
 
     def position(self, turn: Turn) -> int | None:
         """How many turns are before one that waits, from 1; None if it does not wait."""
@@ -182,7 +197,7 @@ class Scheduler:
         try:
             with line.lock:
                 if line.active is not None or line.waiting or self._is_held(line):
-                    raise conflict(BUSY.format(line.session_id), code="session_busy")
+                    raise conflict(BUSY.format(line.session_id), code=SESSION_BUSY)
                 self._driver.occupy(line, turn)
             try:
                 yield

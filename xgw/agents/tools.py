@@ -21,6 +21,8 @@ from xgw.agents.pool import Pool
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
 
+MAX_ERROR = 4000
+"""Characters of what an exception says."""
 PARTNER_SECONDS = 5.0
 """How long an agent that is stopped may take to end its steps, before the turn itself ends."""
 
@@ -194,6 +196,9 @@ def _returned(job: _Job, text: str, began: float) -> Outcome:
 
 
 def _failed(position: int, error: str, began: float | None = None) -> Outcome:
+    error = error.encode("utf-8", "replace").decode()
+    if len(error) > MAX_ERROR:
+        error = f"{error[:MAX_ERROR]}… (cut: it has {len(error)} characters)"
     return Outcome(position, f"Error: {error}", error, 0 if began is None else _since(began))
 
 
@@ -201,8 +206,11 @@ def _told(error: BaseException) -> str:
     """An exception in one line, without where it happened."""
     if isinstance(error, ToolFailed):
         return str(error)
-    text = str(error).strip()
     name = type(error).__name__
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 - other people's code too
+        return name
     return f"{name}: {text}" if text else name
 
 

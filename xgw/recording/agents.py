@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xgw import clock
-from xgw.errors import ApiError
+from xgw.errors import ApiError, conflict, not_found
 from xgw.recording import (
     attempts,
     checkpoints,
@@ -39,6 +39,8 @@ from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket
 
+SESSION_BUSY = "session_busy"
+
 Then = Callable[[bool | ApiError], None]
 """Called after a commit: whether the run is under way now, or waits for a person; or a refusal."""
 
@@ -55,9 +57,12 @@ class AgentRecord:
         message: MessageFacts,
         bodies: Iterable[Stored],
     ) -> Ticket:
-        """A turn begins at once. Its ticket fails if another one of the session runs."""
+        """A turn begins at once. Its ticket fails if another one of the session runs, or the
+        session is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
+            _check_free(tx, turn.scope)
             turns.open_turn(tx, turn)
             messages.add_messages(tx, turn.scope, [message], turn.started_at)
             checkpoints.save(tx, turn.scope, Checkpoint(), turn.started_at)
@@ -65,9 +70,10 @@ class AgentRecord:
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
 
     def queue(self, turn: TurnFacts, bodies: Iterable[Stored]) -> Ticket:
-        """A turn waits until its session is free."""
+        """A turn waits until its session is free; its ticket fails if that is gone."""
 
         def work(tx: Transaction) -> None:
+            _check_session(tx, turn.scope)
             turns.queue_turn(tx, turn)
 
         return self._recorder.submit_part(work, bodies, turn.scope.turn_id, opens=True)
@@ -76,18 +82,21 @@ class AgentRecord:
         self,
         scope: Scope,
         message: MessageFacts,
-        snapshot: Stored,
+        snapshot: Stored | None,
         at: datetime.datetime,
     ) -> Ticket:
-        """A queued turn begins; its ticket fails if another one runs, or it was cancelled."""
+        """A queued turn begins, of an agent as it is in `snapshot` (None: it is gone); its ticket
+        fails if another one runs, or it was cancelled."""
         owner = self._recorder.owner
+        key, bodies = (None, []) if snapshot is None else (snapshot.hash, [snapshot])
 
         def work(tx: Transaction) -> None:
-            turns.start_queued(tx, scope, owner, snapshot.hash, at)
+            _check_free(tx, scope)
+            turns.start_queued(tx, scope, owner, key, at)
             messages.add_messages(tx, scope, [message], at)
             checkpoints.save(tx, scope, Checkpoint(), at)
 
-        return self._recorder.submit_part(work, [snapshot], scope.turn_id)
+        return self._recorder.submit_part(work, bodies, scope.turn_id)
 
     def settle(self, scope: Scope, snapshot: Stored) -> Ticket:
         """The turn's agent with all its tools, now that they are known; nothing was asked yet."""
@@ -189,6 +198,7 @@ class AgentRecord:
 
         def work(tx: Transaction) -> None:
             at = clock.now()
+            _check_free(tx, run.scope)
             turns.reopen_for_run(tx, run.scope, at)
             runs.open_run(tx, run, at)
             messages.add_messages(tx, run.scope, [message] if message is not None else [], at)
@@ -226,6 +236,23 @@ class AgentRecord:
             compaction.break_off(tx, scope, step_id, fault, latency_ms, at)
 
         return self._recorder.submit_part(work, (), scope.turn_id)
+
+
+def _check_session(tx: Transaction, scope: Scope) -> None:
+    """ApiError 404 if the session was deleted meanwhile."""
+    if sessions.row_of(tx, scope) is None:
+        raise session_gone(scope.session_id)
+
+
+def _check_free(tx: Transaction, scope: Scope) -> None:
+    """ApiError 409 if another turn of the session is under way; the database has the last word."""
+    if tx.one("SELECT 1 FROM turns WHERE exclusive_key = ?", (scope.session_id,)):
+        raise conflict("another turn of the session has just begun", code=SESSION_BUSY)
+
+
+def session_gone(session_id: str | None) -> ApiError:
+    """What whoever is in a session is told that someone deletes: 404."""
+    return not_found(f"session {session_id} was deleted meanwhile", code="session_not_found")
 
 
 def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:

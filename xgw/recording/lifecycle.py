@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from xgw.errors import ApiError
+from xgw.errors import ILLEGAL_MOVE, ApiError
 
 Noun = Literal["turn", "run", "step"]
 
@@ -49,7 +49,7 @@ class IllegalMove(ApiError):
             409,
             "invalid_request_error",
             f"{noun} {row_id} {was} and cannot become {new}",
-            code="illegal_move",
+            code=ILLEGAL_MOVE,
         )
 
 

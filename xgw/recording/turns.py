@@ -56,7 +56,7 @@ def queue_turn(tx: Transaction, turn: TurnFacts) -> None:
 
 
 def start_queued(
-    tx: Transaction, scope: Scope, owner: str, snapshot: str, at: datetime.datetime
+    tx: Transaction, scope: Scope, owner: str, snapshot: str | None, at: datetime.datetime
 ) -> None:
     """A queued turn's time has come: `turn.started`, `run.started`. Only one a session can run."""
     own = {"exclusive_key": scope.session_id, "config_snapshot": snapshot}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from xgw import clock
+from xgw.errors import ILLEGAL_MOVE, ApiError
 from xgw.events import Envelope
 from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, Work
 from xgw.store.database import Store
@@ -212,7 +213,7 @@ class Writer:
             return
         self._disconnect()
         if len(batch) == 1:
-            log.error("a unit of work could not be recorded", exc_info=error)
+            _log_failure(error)
             _give_up(batch[0], error)
 
     def _settle(self, batch: list[Ticket], hooks: Sequence[Callable[[], None]]) -> None:
@@ -251,6 +252,15 @@ def _run_unit(ticket: Ticket, transaction: Transaction) -> None:
     if ticket.bodies is not None and ticket.bodies.rows:
         transaction.insert_payloads(ticket.bodies.rows)
     ticket.work(transaction)
+
+
+def _log_failure(error: Exception) -> None:
+    """A refusal is told to whoever asked; that rows have moved on, or are gone, is no fault."""
+    if isinstance(error, ApiError) and error.code != ILLEGAL_MOVE:
+        return
+    fault = None if isinstance(error, ApiError | sqlite3.IntegrityError) else error
+    level = logging.WARNING if fault is None else logging.ERROR
+    log.log(level, "a unit of work could not be recorded: %s", error, exc_info=fault)
 
 
 def _give_up(ticket: Ticket, error: Exception) -> None:

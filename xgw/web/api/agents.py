@@ -18,6 +18,7 @@ from xgw.events import Envelope
 from xgw.hub import Batch
 from xgw.providers.transport.watching import is_quiet
 from xgw.queries import sessions, turns
+from xgw.recording.agents import session_gone
 from xgw.web import agents
 from xgw.web.api import agent_sessions, edge, events, fields
 from xgw.web.api.feed import Feed, Watch
@@ -129,9 +130,12 @@ def ask(definition: Definition, given: Json) -> Turn:
 
 
 def _answer(turn: Turn, running: Any = None) -> Json:
-    """The published answer, of what the store has by now."""
+    """The published answer, of what the store has by now; ApiError 404 if it was deleted, 503."""
     running = running or edge.services()
     row = turns.find_turn_with_runs(running.store, turn.scope.turn_id)
+    session_id, project_id = turn.scope.session_id, turn.scope.project_id
+    if row is None and sessions.find_session(running.store, str(session_id), project_id) is None:
+        raise session_gone(session_id)
     if row is None or (turn.done.is_set() and row["ended_at"] is None and not turn.waits):
         message = "the store cannot be written at the moment: the answer will be in it later"
         raise overloaded(message, retry_after=1)

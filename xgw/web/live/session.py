@@ -154,7 +154,6 @@ class SessionScreen:
             view = load(self._services, line["id"], csrf=self._csrf)
             if view is None:
                 continue
-            self._talk.drop(line["id"])
             is_there = begun[line["id"]] and line["queued_at"] is not None
             swaps += self._draw_whole(view, line, is_there=is_there)
         return swaps
@@ -164,6 +163,7 @@ class SessionScreen:
         id, swaps = line["id"], []
         follows = self._follows and (line["state"] != "queued" or self._shown is None)
         block = Block(line, load_entries(self._services, view))
+        self._talk.drop(id, block.entries)
         html = render("sessions/_turn_block.html", block=block)
         swaps.append(Swap(f"block-{id}", html) if is_there else _added("conversation", html))
         line["is_chosen"] = follows

@@ -43,6 +43,8 @@ class Talk:
         self._services = services
         self._places: set[tuple[str, str, int]] = set()
         self._progress: dict[str, dict[str, Any]] = {}
+        self._ahead: set[str] = set()
+        """Entries that were drawn with their turn: events may still be to tell of them."""
         self.turns: dict[str, Changes] = defaultdict(Changes)
         self.stored: set[str] = set()
         """Turns of which a stored event told."""
@@ -92,6 +94,7 @@ class Talk:
         self.stored.discard(turn_id)
         if turn_id in self.restated and len(view.runs) > 1:
             entries = load_entries(self._services, view)
+            self._ahead.update(map(_id_of, entries))
             html = render("turns/_entries.html", turn_id=turn_id, entries=entries)
             return [Swap(f"entries-{turn_id}", html)]
         if changes is None or not (changes.steps or changes.messages):
@@ -101,9 +104,8 @@ class Talk:
 
     def _swap(self, view: TurnView, changes: Changes, entry: Entry) -> Swap:
         html = render("turns/_entry.html", entry=entry)
-        id = entry.step["id"] if entry.step is not None else entry.messages[0]["id"]
         known = changes.steps if entry.step is not None else changes.messages
-        if known.get(id):
+        if known.get(_id_of(entry)) and _id_of(entry) not in self._ahead:
             return Swap(f"entries-{view.turn['id']}", html, "beforeend")
         return Swap(entry.id, html)
 
@@ -119,17 +121,25 @@ class Talk:
             swaps.append(Swap(f"sofar-{step_id}", sofar, "innerHTML"))
         return swaps
 
-    def drop(self, turn_id: str) -> None:
-        """A turn has just been drawn whole."""
+    def drop(self, turn_id: str, entries: Sequence[Entry]) -> None:
+        """A turn has just been drawn whole, as the store has it: it may be ahead of the events."""
         self.turns.pop(turn_id, None)
+        self.restated.discard(turn_id)
+        self._ahead.update(map(_id_of, entries))
 
     def forget(self) -> None:
         """Drop what nobody is to see: a page shows some turns, its session may have others."""
         self.turns.clear()
         self.stored.clear()
         self.restated.clear()
-        if len(self._places) > 10_000:
-            self._places.clear()
+        for remembered in (self._places, self._ahead):
+            if len(remembered) > 10_000:
+                remembered.clear()
+
+
+def _id_of(entry: Entry) -> str:
+    id: str = entry.step["id"] if entry.step is not None else entry.messages[0]["id"]
+    return id
 
 
 def load_entries(services: Services, view: TurnView, changes: Changes | None = None) -> list[Entry]:
