@@ -102,6 +102,7 @@ def test_what_is_approved_runs_as_the_model_asked_for_it(gate: AgentGate, browse
     assert gate.ended(answer)["final_output"] == "noted"
     [step] = gate.steps(answer, "tool_call")
     assert step["metadata"]["decision"] == {"decision": "approve", "by": "dashboard"}
+    assert "decided approved by dashboard" in tree(browser.open(f"/ui/steps/{step['id']}")).text
     assert step["metadata"]["arguments"] == '{"text": "x"}'
     assert RUNS == ["note x"]
 
@@ -246,7 +247,9 @@ def test_a_turn_is_resumed_and_goes_on_in_its_place(
     assert [tab.text for tab in shown.one("nav", aria_label="Runs").all("a")] == [
         *("Run 1 · first cancelled cancelled", "Run 2 · resumed done done"),
     ]
-    assert shown.one("p", class_="run-words").text.startswith("Goes on from run 1. The answer")
+    assert shown.one("p", class_="run-words").text.startswith(
+        "Goes on from run 1. The turn's answer"
+    )
     assert browser.send(f"/ui/runs/{run}/resume", {}).status == 409
 
 
@@ -313,7 +316,7 @@ def test_a_turn_runs_again_beside_what_it_did(gate: AgentGate, browser: Browser)
     words = page.one("p", class_="run-words").text
     assert words == (
         "Repeats run 1 · model p1/n · other instructions · tools run anew. "
-        "The answer shown is that of run 2, the newest that succeeded."
+        "The turn's answer is that of run 2, the newest that succeeded."
     )
     first = tree(browser.open(tabs.all("a")[0].attributes["href"]))
     assert said(first) == ["one"]
@@ -344,7 +347,7 @@ def test_the_newest_answer_stays_when_a_later_run_fails(gate: AgentGate, browser
     page = tree(again(gate, browser, answer))
     assert said(page) == ["one"]
     words = page.one("p", class_="run-words").text
-    assert words.endswith("The answer shown is that of run 1, the newest that succeeded.")
+    assert words.endswith("The turn's answer is that of run 1, the newest that succeeded.")
     assert said(tree(browser.open(f"/ui/sessions/{answer['sessionId']}"))) == ["one"]
 
 
@@ -373,7 +376,7 @@ def test_a_rerun_is_seen_live_in_the_place_of_the_answer(gate: AgentGate, browse
         assert said(drawn) == ["two"]
         assert "And Bergen?" in drawn.text
         assert "How is Oslo?" not in drawn.text
-        socket.until_swap("The answer shown is that of run 2", f"turn-{answer['turnId']}")
+        socket.until_swap("The turn's answer is that of run 2", f"turn-{answer['turnId']}")
 
 
 def test_a_session_is_forked_at_a_turn(gate: AgentGate, browser: Browser) -> None:

@@ -95,7 +95,7 @@ class TurnView:
             return ""
         number = f"run {counts['run_index'] + 1}"
         if counts["status"] == "success":
-            return f"The answer shown is that of {number}, the newest that succeeded."
+            return f"The turn's answer is that of {number}, the newest that succeeded."
         return f"None of its runs succeeded; what {number} left is shown."
 
     def run_words(self, run: Row) -> str:
