@@ -19,10 +19,11 @@ from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
-from xgw.web.live.turns import PAUSE, load, panel, view_with, window_of
+from xgw.web.live.turns import PAUSE, load, panel, view_with
 from xgw.web.sessionview import Block, SessionView
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView
+from xgw.web.windows import window_of_session
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -85,7 +86,7 @@ def load_head(services: Services, row: Row, csrf: str) -> SessionView:
 
 
 def _head_view(services: Services, row: Row, seen: Overview, csrf: str) -> SessionView:
-    window = window_of(services, row["provider_name"], row["model"])
+    window = window_of_session(services, row)
     return SessionView(row, seen, row["title"] or seen.title, window, csrf)
 
 

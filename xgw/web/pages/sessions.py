@@ -9,9 +9,10 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.errors import ApiError
 from xgw.queries import sessions
-from xgw.web import serialize, words
+from xgw.web import words
 from xgw.web.api import agent_sessions, fields
 from xgw.web.api.agents import ask
+from xgw.web.api.sessions import whole
 from xgw.web.composer import Refused, composer_of_session, read_message
 from xgw.web.live.session import load_whole
 from xgw.web.pages import frame
@@ -78,11 +79,9 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
 
 @routes.get("/ui/sessions/<ref>/tools")
 def list_tools(ref: str) -> Response:
-    """GET /ui/sessions/ID/tools: those of the last call, each with its schema"""
-    store = frame.services().store
-    row = _found(sessions.find_session(store, ref), ref)
-    tools = serialize.tools(sessions.find_tools(store, row["id"]))
-    return frame.page("sessions/tools.html", session=row, tools=tools)
+    """GET /ui/sessions/ID/tools: its agent's, else those of the last call; each with its schema"""
+    row = _found(sessions.find_session(frame.services().store, ref), ref)
+    return frame.page("sessions/tools.html", session=row, tools=whole(row)["tools"])
 
 
 @routes.post("/ui/sessions/<ref>/title")
