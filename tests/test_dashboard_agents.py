@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_gates import GATES, wait_for
-from agents_fixtures import AgentGate, a_test_with, agent, agents, asks
+from agents_fixtures import TOOLS, AgentGate, a_test_with, agent, agents, asks
 from dashboard import Browser, Page
 from filled_store import selects
 from gateway_fixtures import Reading, gate_and_model
@@ -77,7 +77,7 @@ def test_the_list_tells_agents_at_a_glance(gate: AgentGate, browser: Browser) ->
     page = tree(browser.open("/ui/agents"))
     rows = [[cell.text for cell in row.all("td")] for row in page.all("tbody", class_="row")]
     assert [row[0] for row in rows] == ["a Answers briefly", f"hostile {HOSTILE}"]
-    assert rows[0][1:3] == ["m", "10 tools"]
+    assert rows[0][1:3] == ["m", f"{len(TOOLS)} tools"]
     assert rows[1][1:] == ["m", "0 tools", "0 sessions", "–"]
     assert int(rows[0][3].split()[0]) >= 1
     assert rows[0][4] != "–"

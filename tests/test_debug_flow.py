@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import chromium
+import flow_details
 import flow_items
 import flow_pages
 from agents_fixtures import AgentGate, a_test_with, agents, told
@@ -167,6 +168,14 @@ def texts(
 @pytest.mark.parametrize("number", flow_items.ITEMS)
 def test_it_is_told(seen: Seen, number: str) -> None:
     flow_items.CHECKS[number](seen)
+
+
+@pytest.mark.parametrize("number", flow_details.TOLD)
+def test_it_is_told_on_a_terminal(
+    seen: Seen, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = flow_details.told_by_details(seen, capsys)
+    flow_details.check(out, err, number)
 
 
 @pytest.mark.parametrize("number", flow_items.ITEMS)
