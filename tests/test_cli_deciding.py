@@ -201,7 +201,8 @@ def test_what_waits_is_cancelled_there(alone: Chat, terminal: Terminal) -> None:
     terminal.type("l\r")
     terminal.out.wait_for("(?s)decide with xgw approve.*helper>")
     terminal.type("and this?\r")
-    terminal.out.wait_for(r"turn_\w+ waits for another turn of the session to end")
+    in_line = r"(?s)turn_\w+ waits for another turn of the session to end.*run_\w+ waits: note"
+    terminal.out.wait_for(in_line)
     os.killpg(terminal.process.pid, signal.SIGINT)
     terminal.out.wait_for(r"(?s)to end.*turn_\w+ was cancelled.*helper>")
     terminal.type("/cancel\r")

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from xgw.agents import plain
 from xgw.cli.asking import Refusal
 from xgw.cli.doors import Door
-from xgw.cli.going_on import Answer, answer_of, events_in, follow
+from xgw.cli.going_on import Answer, answer_of, events_in, follow, tell_waiting
 from xgw.cli.speaking import Event, Speaker
 from xgw.cli.terminal import note
 from xgw.errors import UsageError, WorkError
@@ -212,11 +212,20 @@ class Conversation:
                     raise WorkError(told["error"]["message"])
                 interrupts.turn_id = told["turn_id"] or interrupts.turn_id
                 if told["type"] == "turn.queued":
-                    note(f"xgw: {told['turn_id']} waits for another turn of the session to end")
+                    self._tell_line(told)
                 self._heard = told["seq"] or self._heard
                 speaker.hear(told)
         where = interrupts.turn_id or "the turn"
         raise WorkError(f"the answer broke off; look at {where} with xgw show")
+
+    def _tell_line(self, queued: Event) -> None:
+        """Say that a turn waits in line, and what the one before it waits for."""
+        note(f"xgw: {queued['turn_id']} waits for another turn of the session to end")
+        active = self._open_turn(queued["session_id"])
+        if active is not None:
+            first = answer_of(self.door.ask("GET", f"/turns/{active}"))
+            if first.get("pendingApprovals"):
+                tell_waiting(first)
 
 
 class Interrupts:
