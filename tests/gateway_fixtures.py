@@ -79,10 +79,14 @@ class Reading:
     def until(self, text: bytes) -> bytes:
         """Everything so far, once `text` is in it."""
         while text not in self.body:
-            block = self._response.read1(65536)
-            assert block, f"the answer ended without {text!r}: {self.body!r}"
-            self.body += block
+            assert self.more(), f"the answer ended without {text!r}: {self.body!r}"
         return self.body
+
+    def more(self) -> bytes:
+        """What comes next; b"" at the end."""
+        block = self._response.read1(65536)
+        self.body += block
+        return block
 
     def until_end(self) -> bytes:
         """Everything; the connection stays open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,3 +190,47 @@ def test_in_a_conversation_the_person_is_asked(alone: Chat, terminal: Terminal) 
     terminal.type("\x04")
     assert terminal.wait() == 0
     assert alone.installation.run("approve", "last", "call_1").stdout == "all noted\n"
+
+
+def test_what_waits_is_cancelled_there(alone: Chat, terminal: Terminal) -> None:
+    alone.model.will(asks(NOTE))
+    terminal.type("/cancel\r")
+    terminal.out.wait_for("there is nothing to cancel")
+    terminal.type("go\r")
+    terminal.out.wait_for(r"run note .*ater:")
+    terminal.type("l\r")
+    terminal.out.wait_for("(?s)decide with xgw approve.*helper>")
+    terminal.type("and this?\r")
+    in_line = r"(?s)turn_\w+ waits for another turn of the session to end.*run_\w+ waits: note"
+    terminal.out.wait_for(in_line)
+    os.killpg(terminal.process.pid, signal.SIGINT)
+    terminal.out.wait_for(r"(?s)to end.*turn_\w+ was cancelled.*helper>")
+    terminal.type("/cancel\r")
+    terminal.out.wait_for(r"turn_\w+ is cancelled")
+    alone.model.will(says("on we go"))
+    terminal.type("once more\r")
+    terminal.out.wait_for("(?s)on we go.*helper>")
+    assert last_sent(alone)["content"] == "once more"
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_a_turn_is_run_once_more_there(alone: Chat, terminal: Terminal) -> None:
+    alone.model.will(asks(NOTE), says("the first way"), asks(NOTE), says("another way"))
+    terminal.type("/retry\r")
+    terminal.out.wait_for("there is nothing to retry")
+    terminal.type("go\r")
+    terminal.out.wait_for(r"run note .*ater:")
+    terminal.type("y\r")
+    terminal.out.wait_for("(?s)the first way.*helper>")
+    terminal.type("/retry\r")
+    terminal.out.wait_for("(?s)another way.*helper>")
+    assert alone.model.asked[2].json["messages"] == alone.model.asked[0].json["messages"]
+    assert last_sent(alone) == result("call_1", "kept: x")
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    turn = alone.show()
+    assert (turn["final_output"], [run["kind"] for run in turn["runs"]]) == (
+        "another way",
+        ["first", "rerun"],
+    )

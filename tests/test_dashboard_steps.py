@@ -232,7 +232,7 @@ def test_the_summary_of_a_call(pages: FilledPages) -> None:
             "HTTP status": "200",
             "took": "1.90 s · first token 800 ms · stream 1.10 s",
             "tokens": "~1,200 in (1,000 cached) → ~44 out (4 reasoning) = ~1,244, estimated",
-            "context": "1,200 tokens were sent",
+            "context": "~1,200 tokens were sent",
             "cost": "$0.0123",
             "finish reason": "stop the provider said end_turn",
             "history": "rewritten since the call before",

@@ -46,7 +46,7 @@ TYPES: dict[str, str] = {
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
     "step.progress": (
         "live: `input_tokens`, `usage_source`, `elapsed_ms`, `output_tokens`, `tokens_per_second`, "
-        "`ttft_ms`"
+        "`ttft_ms`; for tools `elapsed_ms` alone"
     ),
     "step.completed": (
         "`status`, `error`, `http_status`, `finish_reason`, `input_tokens`, `output_tokens`, "

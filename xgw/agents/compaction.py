@@ -177,7 +177,12 @@ class Compactor:
         asked = ask_for_summary(self.context.summary, blocks, fits)
         try:
             exchange = self.parts.exchange(
-                self.model, asked, self.client, purpose=PURPOSE, parent_step_id=step_id
+                self.model,
+                asked,
+                self.client,
+                purpose=PURPOSE,
+                parent_step_id=step_id,
+                window=self.room.window,
             )
         except ApiError as error:
             raise NoSummary(error.message) from None

@@ -187,6 +187,7 @@ class Loop:
             parameters=parameters,
             parent_step_id=inside.step_id if inside else None,
             agent_name=inside.agent_name if inside else None,
+            window=self._start.bounds.window,
         )
         exchange.describe(self._compare(exchange.trial.sent), size, clock.now())
         scope, start = self._turn.scope, self._parts.record.call

@@ -48,6 +48,7 @@ class Parts:
         purpose: str | None = None,
         parent_step_id: str | None = None,
         agent_name: str | None = None,
+        window: int | None = None,
     ) -> Exchange:
         """The tries for one answer, always asked for as a stream; ApiError 404 without a way."""
         body = {"model": model, "messages": elements, **parameters, "stream": True}
@@ -66,6 +67,7 @@ class Parts:
             purpose=purpose,
             parent_step_id=parent_step_id,
             agent_name=agent_name,
+            window=window,
         )
         return Exchange(self.means, order, self.refusals)
 

@@ -187,6 +187,8 @@ class ToolSteps:
             return (), ()
         text = f"Error: no result: {reason}"
         opened = [n for n in range(len(asked.pending)) if n not in asked.results]
+        for number in opened:
+            self._means.recorder.live.drop(asked.step_ids[number])
         ends = [self._dropped(asked, n, reason, at) for n in opened]
         asked.results.update(dict.fromkeys(opened, text))
         return tuple(ends), tuple(self._tell(asked))
@@ -197,6 +199,9 @@ class ToolSteps:
         starts = [self._begun(asked, number) for number in numbers]
         asked.began, asked.started = clock.monotonic(), True
         scope, recorder = self._turn.scope, self._means.recorder
+        for start in starts:
+            recorder.live.expect(start.step_id)
+            recorder.live.start(scope, start.step_id, is_tool=True)
         ticket = self._record.start_tools(scope, asked.asked_by, starts, clock.now())
         recorder.writer.wait(ticket, Patience())
 
@@ -216,6 +221,7 @@ class ToolSteps:
 
     def _end(self, asked: _Asked, outcome: Outcome) -> None:
         number, one = outcome.position, asked.pending[outcome.position]
+        self._means.recorder.live.drop(asked.step_ids[number])
         text = self._means.masker.text(outcome.text)
         error = None if outcome.error is None else self._means.masker.text(outcome.error)
         stored = self._means.recorder.shelf.text(text)

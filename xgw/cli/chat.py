@@ -96,7 +96,7 @@ def _ask_once(loaded: Loaded, asked: Asked, message: str, *, details: bool, as_j
     from xgw.cli.doors import opened_door
 
     with opened_door(loaded) as (door, store):
-        conversation = Conversation(door, asked)
+        conversation = Conversation(door, store, asked)
         spell = event_speller(loaded.config, store) if details else None
         answer = conversation.say(message, spell, quiet=as_json)
     if as_json:
@@ -112,7 +112,7 @@ def _converse(loaded: Loaded, asked: Asked, details: bool) -> None:
     from xgw.cli.doors import opened_door
 
     with opened_door(loaded) as (door, store):
-        conversation = Conversation(door, asked)
+        conversation = Conversation(door, store, asked)
         spell = event_speller(loaded.config, store)
         Dialogue(conversation, spell, store.path, details=details).run()
 

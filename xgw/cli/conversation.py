@@ -13,9 +13,12 @@ from urllib.parse import quote, urlencode
 from xgw.agents import plain
 from xgw.cli.asking import Refusal
 from xgw.cli.doors import Door
-from xgw.cli.going_on import Answer, answer_of, events_in, follow
+from xgw.cli.going_on import Answer, answer_of, events_in, follow, tell_waiting
 from xgw.cli.speaking import Event, Speaker
+from xgw.cli.terminal import note
 from xgw.errors import UsageError, WorkError
+from xgw.queries import events
+from xgw.store.database import Store
 
 WAIT_SECONDS = 3600
 
@@ -34,9 +37,13 @@ class Asked:
 class Conversation:
     """Messages to one agent in one session; None is a new session, begun by the first message."""
 
-    def __init__(self, door: Door, asked: Asked) -> None:
-        """UsageError where the agent has to be named, WorkError where something is not there."""
+    def __init__(self, door: Door, store: Store, asked: Asked) -> None:
+        """UsageError where the agent has to be named, WorkError where something is not there.
+
+        `store` is the one behind the door.
+        """
         self.door = door
+        self._store = store
         self.model = asked.model
         self.mode = asked.mode
         self.session = asked.session
@@ -70,10 +77,10 @@ class Conversation:
 
     def _last_model(self, session_id: str) -> str | None:
         """The model that the newest turn asked for, as it was named there; None without one."""
-        turns = self.door.ask("GET", f"/sessions/{session_id}/turns?limit=1&order=desc")["data"]
-        if not turns:
+        newest = self._newest_turn(session_id)
+        if newest is None:
             return None
-        runs = self.door.ask("GET", f"/turns/{turns[0]['id']}")["runs"]
+        runs = self.door.ask("GET", f"/turns/{newest['id']}")["runs"]
         model: str | None = (runs[-1]["overrides"] or {}).get("model")
         return model
 
@@ -144,6 +151,41 @@ class Conversation:
         WorkError if the decision is refused.
         """
         run = self.door.ask("POST", f"/runs/{answer['runId']}/approvals", decision)
+        return self._follow(run, spell)
+
+    def say_again(self, spell: Callable[[Event], str] | None) -> Answer:
+        """Run the newest turn of the session once more, and say it as `say` does."""
+        newest = None if self.session is None else self._newest_turn(self.session)
+        if newest is None:
+            raise WorkError("there is nothing to retry: nothing was said in this session yet")
+        self._heard = events.newest(self._store)
+        return self._follow(self.door.ask("POST", f"/turns/{newest['id']}/runs", {}), spell)
+
+    def cancel(self) -> str:
+        """Cancel the turn of the session that is under way, else the next that waits; its id."""
+        turn_id = None if self.session is None else self._open_turn(self.session)
+        if turn_id is None:
+            raise WorkError("there is nothing to cancel: no turn of this session runs or waits")
+        self.door.ask("POST", f"/turns/{turn_id}/cancel", {})
+        return turn_id
+
+    def _open_turn(self, session: str) -> str | None:
+        found = self.find_session(session)
+        if found is None or found["active_turn_id"] is not None:
+            return None if found is None else str(found["active_turn_id"])
+        query = urlencode({"session_id": found["id"], "status": "queued", "order": "asc"})
+        waiting = self.door.ask("GET", f"/turns?{query}&limit=1")["data"]
+        return str(waiting[0]["id"]) if waiting else None
+
+    def _newest_turn(self, session: str) -> Any:
+        if self.find_session(session) is None:
+            return None
+        path = f"/sessions/{quote(session, safe='')}/turns?limit=1&order=desc"
+        turns = self.door.ask("GET", path)["data"]
+        return turns[0] if turns else None
+
+    def _follow(self, run: Mapping[str, Any], spell: Callable[[Event], str] | None) -> Answer:
+        """Say the turn of a run as it goes on, until it is over or waits; as it is then."""
         if run["status"] == "waiting_tool":
             return answer_of(self.door.ask("GET", f"/turns/{run['turn_id']}"))
         with Interrupts(self.door) as interrupts:
@@ -169,10 +211,21 @@ class Conversation:
                 if name == "error":
                     raise WorkError(told["error"]["message"])
                 interrupts.turn_id = told["turn_id"] or interrupts.turn_id
+                if told["type"] == "turn.queued":
+                    self._tell_line(told)
                 self._heard = told["seq"] or self._heard
                 speaker.hear(told)
         where = interrupts.turn_id or "the turn"
         raise WorkError(f"the answer broke off; look at {where} with xgw show")
+
+    def _tell_line(self, queued: Event) -> None:
+        """Say that a turn waits in line, and what the one before it waits for."""
+        note(f"xgw: {queued['turn_id']} waits for another turn of the session to end")
+        active = self._open_turn(queued["session_id"])
+        if active is not None:
+            first = answer_of(self.door.ask("GET", f"/turns/{active}"))
+            if first.get("pendingApprovals"):
+                tell_waiting(first)
 
 
 class Interrupts:

@@ -14,7 +14,7 @@ from xgw.cli import texts
 from xgw.cli.asking import Refusal
 from xgw.cli.chat import Spell, tell_outcome
 from xgw.cli.conversation import Conversation
-from xgw.cli.going_on import spell_arguments, spell_call
+from xgw.cli.going_on import Answer, spell_arguments, spell_call
 from xgw.cli.terminal import note, write
 from xgw.errors import WorkError
 from xgw.queries.wording import counted, joined
@@ -68,14 +68,20 @@ class Dialogue:
             note(f"xgw: {error}")
 
     def _say(self, text: str) -> None:
-        spell = self._spell if self._details else None
-        answer = self._conversation.say(text, spell, quiet=False)
+        self._decide_all(self._conversation.say(text, self._told, quiet=False))
+
+    @property
+    def _told(self) -> Spell | None:
+        return self._spell if self._details else None
+
+    def _decide_all(self, answer: Answer) -> None:
+        """Ask about each call that waits, and tell how the turn ended."""
         while answer.get("pendingApprovals"):
             decision = self._decide(answer["pendingApprovals"][0])
             if decision is None:
                 break  # it goes on waiting, and how to decide is told
             try:
-                answer = self._conversation.decide(answer, decision, spell)
+                answer = self._conversation.decide(answer, decision, self._told)
             except Refusal as refusal:
                 note(f"xgw: {refusal}")
                 if refusal.status != UNPROCESSABLE:
@@ -154,6 +160,14 @@ class Dialogue:
         used = spelling.count(session["context"]["used"], session["context"]["source"])
         write([f"context: {used} tokens", texts.one_line(session["session_summary"] or "")])
 
+    def retry(self, _: str) -> None:
+        """/retry"""
+        self._decide_all(self._conversation.say_again(self._told))
+
+    def cancel(self, _: str) -> None:
+        """/cancel"""
+        write([f"{self._conversation.cancel()} is cancelled"])
+
     def usage(self, _: str) -> None:
         """/usage"""
         session = self._session()
@@ -207,6 +221,8 @@ COMMANDS: dict[str, tuple[str, Act]] = {
         "what the next call would send, by part, and how much of the window that is",
         Dialogue.context,
     ),
+    "/retry": ("run the newest turn once more; its tools' results are taken over", Dialogue.retry),
+    "/cancel": ("cancel the turn that runs or waits; Ctrl-C while it is said", Dialogue.cancel),
     "/compact": ("have the older turns summarised now", Dialogue.compact),
     "/usage": ("turns, tokens and cost of the session", Dialogue.usage),
     "/details": ("tell what happens in a turn, or stop telling", Dialogue.details),

@@ -108,7 +108,10 @@ class EventLines:
             words = [agent, purpose, attempt, event_words.input_words(step)]
         else:
             name = f"{step.get('step_type')} {step.get('name')}"
-            words = [event_words.cut(step.get("arguments"))]
+            words = [
+                event_words.cut(step.get("arguments")),
+                event_words.cut(step.get("tool_call_id")),
+            ]
         _remember(self._steps, event["step_id"], name)
         return joined(name, *words)
 

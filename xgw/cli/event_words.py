@@ -62,7 +62,8 @@ def _requested(payload: Payload) -> str:
 
 def _call(call: Payload) -> str:
     broken = "" if call.get("arguments_json_valid", True) else " (no valid JSON)"
-    return f"{call.get('name')} {cut(call.get('arguments'))}{broken}"
+    id = f" ({cut(call['tool_call_id'])})" if call.get("tool_call_id") else ""
+    return f"{call.get('name')} {cut(call.get('arguments'))}{broken}{id}"
 
 
 def _results(payload: Payload) -> str:
@@ -150,7 +151,7 @@ def _context(payload: Payload) -> str | None:
     used, window = payload.get("context_tokens"), payload.get("context_window")
     if used is None:
         return None
-    return f"context {used:,}{f' of {window:,}' if window else ''} tokens"
+    return f"context ~{used:,}{f' of {window:,}' if window else ''} tokens"
 
 
 def attempt_words(step: Payload) -> str | None:
@@ -177,6 +178,7 @@ def turn_outcome(turn: Payload, served: str) -> list[str | None]:
         _counted(turn.get("llm_calls"), "call"),
         _counted(turn.get("attempts"), "attempt") if _wasted(turn) else None,
         _counted(turn.get("tool_calls"), "tool") if turn.get("tool_calls") else None,
+        _of_session(turn),
         _error(turn.get("error")),
         quoted(turn.get("final_output")),
     ]
@@ -221,6 +223,11 @@ def _error(error: Any) -> str | None:
 def _error_of(error: Payload) -> str | None:
     kind = error.get("error_type") or error.get("type")
     return cut(": ".join(str(part) for part in (kind, error.get("message")) if part))
+
+
+def _of_session(turn: Payload) -> str | None:
+    total = turn.get("session_total_tokens")
+    return None if total is None else f"session {total:,} tokens"
 
 
 def _wasted(turn: Payload) -> bool:

@@ -41,6 +41,8 @@ class Order:
     parent_step_id: str | None = None
     agent_name: str | None = None
     """Who asks, in a task that was handed over."""
+    window: int | None = None
+    """How many tokens may be sent, where whoever asks says so; else it is the model's."""
 
 
 def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:

@@ -81,7 +81,8 @@ class Trial:
             waited_ms=waited_ms,
             history=history,
             input_tokens=input_tokens,
-            context_window=means.prices.context_window(target.model, target.provider),
+            context_window=order.window
+            or means.prices.context_window(target.model, target.provider),
             metadata=_labels(order),
             parent_step_id=order.parent_step_id,
         )

@@ -25,13 +25,17 @@ Key = tuple[str, int]
 class LiveStep:
     """One running step. `add` is called by the one thread that reads its answer.
 
-    Of a quiet one no `step.delta` is sent: its text is not what anyone waits for.
+    Of a quiet one no `step.delta` is sent: its text is not what anyone waits for. A tool says
+    nothing while it runs: of one that is known how long it has been running.
     """
 
-    def __init__(self, scope: Scope, step_id: str, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self, scope: Scope, step_id: str, *, is_quiet: bool = False, is_tool: bool = False
+    ) -> None:
         self.scope = scope
         self.step_id = step_id
         self._is_quiet = is_quiet
+        self.is_tool = is_tool
         self.started = clock.monotonic()
         self.ttft_ms: int | None = None
         self.input_tokens: int | None = None
@@ -115,6 +119,8 @@ class LiveStep:
     def told(self, now: float) -> dict[str, object]:
         """What a `step.progress` frame says at this moment (monotonic seconds)."""
         elapsed = now - self.started
+        if self.is_tool:
+            return {"elapsed_ms": round(elapsed * 1000)}
         streaming = elapsed - (self.ttft_ms or 0) / 1000
         tokens = self._characters // 4 if self._characters else None
         return {
@@ -172,9 +178,11 @@ class LiveSteps:
             self._steps.pop(step_id, None)
             self._unannounced.discard(step_id)
 
-    def start(self, scope: Scope, step_id: str, *, is_quiet: bool = False) -> LiveStep:
+    def start(
+        self, scope: Scope, step_id: str, *, is_quiet: bool = False, is_tool: bool = False
+    ) -> LiveStep:
         """A step begins."""
-        step = LiveStep(scope, step_id, is_quiet=is_quiet)
+        step = LiveStep(scope, step_id, is_quiet=is_quiet, is_tool=is_tool)
         with self._lock:
             self._steps[step_id] = step
         return step
@@ -218,9 +226,9 @@ class LiveSteps:
             return [frame for step in steps for frame in step.whole() if wants(frame)]
 
     def progress_of(self, step_id: str) -> dict[str, object] | None:
-        """How far a step is now, as `step.progress` tells; None if it is not under way here."""
+        """How far a call is now, as `step.progress` tells; None if it is not under way here."""
         step = self._steps.get(step_id)
-        return step.told(clock.monotonic()) if step is not None else None
+        return step.told(clock.monotonic()) if step is not None and not step.is_tool else None
 
     def texts(self, step_id: str) -> dict[Key, str]:
         """What has arrived of each part of one step; {} if it is not under way here."""

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
-from xgw.agents.definition import MODES, Agents, Definition, Tool
+from xgw.agents.definition import MODES, Definition, Tool
 from xgw.agents.mcp.offering import Offered
 from xgw.errors import ApiError
 from xgw.exchange.routing import Router
@@ -62,12 +62,6 @@ def tools(definition: Definition) -> list[Json]:
 
 def _tool(tool: Tool) -> Json:
     return {"name": tool.name, **tool.told(), "approval": tool.approval}
-
-
-def own_window_of(agents: Agents, session: Row) -> int | None:
-    """The context window that the agent of a session is given; None where that is the model's."""
-    definition = agents.get(session["agent_name"] or "")
-    return None if definition is None else definition.table.context.window
 
 
 def servers_of(definition: Definition | None) -> dict[str, str]:

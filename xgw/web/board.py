@@ -16,7 +16,7 @@ from xgw.queries import overview, pages, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
-from xgw.web.agents import own_window_of
+from xgw.web.windows import window_of_session
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -136,13 +136,11 @@ def find_sessions(services: Services, ids: Iterable[str], wanted: Filters) -> li
 
 def _session_rows(services: Services, rows: list[Row]) -> list[SessionRow]:
     seen = overview.of_sessions(services.store, rows)
-    providers = {provider.name: provider for provider in services.config.config.providers}
     return [
         SessionRow(
             row,
             seen[row["id"]],
-            own_window_of(services.agents, row)
-            or services.prices.context_window(row["model"], providers.get(row["provider_name"])),
+            window_of_session(services, row),
             pages.cursor_at(sessions.BY_ACTIVITY, row),
             is_gone=not row.get("fits", True),
         )

@@ -10,6 +10,7 @@ from xgw.queries import messages, requests, sessions, steps, turns
 from xgw.web import agents, serialize
 from xgw.web.api import agent_sessions, edge, fields
 from xgw.web.serialize import Json, Row
+from xgw.web.windows import window_of_session
 
 routes = Blueprint("sessions", __name__)
 
@@ -139,12 +140,8 @@ def whole(row: Row) -> Json:
 
 
 def window_of(row: Row) -> int | None:
-    """How many tokens the model of a session takes: as its agent says, else as is known of it."""
-    running = edge.services()
-    definition = running.agents.get(row["agent_name"] or "")
-    own = definition.table.context.window if definition is not None else None
-    named = (p for p in running.config.config.providers if p.name == row["provider_name"])
-    return own or running.prices.context_window(row["model"], next(named, None))
+    """How many tokens fit into the context of a session; None if nobody knows."""
+    return window_of_session(edge.services(), row)
 
 
 def _show(row: Row) -> Json:

@@ -13,18 +13,18 @@ from xgw.queries.agents import list_open
 from xgw.queries.overview import Head
 from xgw.queries.pages import Page, Row
 from xgw.queries.snapshot import snapshot
-from xgw.web.agents import own_window_of
 from xgw.web.api.feed import Wanted
 from xgw.web.composer import Line, line_of
 from xgw.web.conversation import entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
-from xgw.web.live.turns import PAUSE, load, panel, view_with, window_of
+from xgw.web.live.turns import PAUSE, load, panel, view_with
 from xgw.web.runview import seen_in
 from xgw.web.sessionview import Block, SessionView
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView
+from xgw.web.windows import window_of_session
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -89,8 +89,7 @@ def load_head(services: Services, session_id: str, csrf: str) -> SessionView | N
 
 def _head_view(services: Services, head: Head, csrf: str) -> SessionView:
     row = head.session
-    own_window = own_window_of(services.agents, row)
-    window = own_window or window_of(services, row["provider_name"], row["model"])
+    window = window_of_session(services, row)
     title = row["title"] or head.overview.title
     return SessionView(row, head.overview, title, window, csrf, head.plan)
 

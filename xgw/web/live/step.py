@@ -65,7 +65,8 @@ class StepScreen:
             self._head |= envelope.type in _AROUND
             self._body |= envelope.type in _AROUND and self._tab == "attempts"
         elif envelope.type == "step.progress":
-            self._progress = envelope.payload
+            is_call = "output_tokens" in envelope.payload  # a tool has a clock, and nothing else
+            self._progress = envelope.payload if is_call else None
         elif envelope.type == "step.delta":
             self._note_place((envelope.payload["kind"], envelope.payload["index"]))
         else:

@@ -78,7 +78,8 @@ class Talk:
         later one has anything drawn, so that none costs a reading."""
         payload = envelope.payload
         if envelope.type == "step.progress":
-            self._progress[step_id] = payload
+            if "output_tokens" in payload:  # a tool has a clock, and nothing else to tell
+                self._progress[step_id] = payload
         elif envelope.type == "step.delta":
             place = (step_id, payload["kind"], payload["index"])
             if place not in self._places:

@@ -16,6 +16,7 @@ from xgw.web.live.talk import Talk
 from xgw.web.stops import NO_LIMITS
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView, view_of
+from xgw.web.windows import window_of_model
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -51,7 +52,8 @@ def view_with(
     return view_of(
         turn,
         tool_wait_seconds=services.config.config.gateway.tool_wait_seconds,
-        window=own_window or window_of(services, turn["final_provider_name"], turn["final_model"]),
+        window=own_window
+        or window_of_model(services, turn["final_provider_name"], turn["final_model"]),
         run_id=run_id,
         csrf=csrf,
         limits=kept.get("limits") or NO_LIMITS,
@@ -61,12 +63,6 @@ def view_with(
         from_step=from_step,
         servers=servers_of(services.agents.get(turn["agent_name"] or "")),
     )
-
-
-def window_of(services: Services, provider_name: str | None, model: str | None) -> int | None:
-    """How many tokens a model takes, as far as that is known."""
-    named = (p for p in services.config.config.providers if p.name == provider_name)
-    return services.prices.context_window(model, next(named, None)) if model else None
 
 
 def panel(view: TurnView) -> Swap:
