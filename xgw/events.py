@@ -105,18 +105,14 @@ class Envelope:
 
 def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload with every text cut at 4 KiB; `truncated` says that one was."""
-    for value in payload.values():
+    shorter: dict[str, Any] = {}
+    for key, value in payload.items():
         if isinstance(value, str):
-            if len(value) > SURELY_SHORT:
-                break
-        elif value and isinstance(value, dict | list):
-            break
-    else:
-        return payload  # nothing long in it: by far the most
-    cut = {key: _cut(value) for key, value in payload.items()}
-    if any(cut[key] is not value for key, value in payload.items()):
-        cut["truncated"] = True
-    return cut
+            if len(value) > SURELY_SHORT and (text := cut_text(value)) is not value:
+                shorter[key] = text
+        elif value and isinstance(value, dict | list) and (inner := _cut(value)) is not value:
+            shorter[key] = inner
+    return {**payload, **shorter, "truncated": True} if shorter else payload
 
 
 def cut_text(text: str) -> str:
