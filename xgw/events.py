@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Any
 
 from xgw import clock
+from xgw.frozen import frozen
 
 TEXT_LIMIT = 4096
 SURELY_SHORT = TEXT_LIMIT // 4  # characters, whatever they are
@@ -75,7 +75,7 @@ TYPES: dict[str, str] = {
 LIVE_TYPES = frozenset({"step.delta", "step.progress"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Envelope:
     """One event; `seq` is the only cursor, None on live-only ones."""
 
