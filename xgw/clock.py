@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
@@ -35,6 +36,7 @@ def worked() -> float:
     return time.thread_time()
 
 
+@lru_cache(maxsize=64)
 def to_db(moment: datetime) -> str:
     """As the store spells it: "YYYY-MM-DD HH:MM:SS.ffffff", so that text order is time order."""
     return _naive(moment).isoformat(" ", "microseconds")

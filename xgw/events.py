@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Any
 
 from xgw import clock
+from xgw.frozen import frozen
 
 TEXT_LIMIT = 4096
 SURELY_SHORT = TEXT_LIMIT // 4  # characters, whatever they are
@@ -75,7 +75,7 @@ TYPES: dict[str, str] = {
 LIVE_TYPES = frozenset({"step.delta", "step.progress"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Envelope:
     """One event; `seq` is the only cursor, None on live-only ones."""
 
@@ -105,18 +105,14 @@ class Envelope:
 
 def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload with every text cut at 4 KiB; `truncated` says that one was."""
-    for value in payload.values():
+    shorter: dict[str, Any] = {}
+    for key, value in payload.items():
         if isinstance(value, str):
-            if len(value) > SURELY_SHORT:
-                break
-        elif value and isinstance(value, dict | list):
-            break
-    else:
-        return payload  # nothing long in it: by far the most
-    cut = {key: _cut(value) for key, value in payload.items()}
-    if any(cut[key] is not value for key, value in payload.items()):
-        cut["truncated"] = True
-    return cut
+            if len(value) > SURELY_SHORT and (text := cut_text(value)) is not value:
+                shorter[key] = text
+        elif value and isinstance(value, dict | list) and (inner := _cut(value)) is not value:
+            shorter[key] = inner
+    return {**payload, **shorter, "truncated": True} if shorter else payload
 
 
 def cut_text(text: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from xgw.frozen import frozen
 
 UsageSource = Literal["provider", "estimated", "partial"]
 DeltaKind = Literal["text", "reasoning", "tool_arguments", "refusal"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Token counts of one model answer; None is unknown, never 0.
 
@@ -27,7 +29,7 @@ class Usage:
     source: UsageSource | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """A tool call that a model asked for; `arguments` is the text as sent.
 
@@ -41,7 +43,7 @@ class ToolCall:
     incomplete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delta:
     """A piece of a streamed answer; `index` is the choice, for tool arguments the call's number."""
 
@@ -50,7 +52,7 @@ class Delta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """An assembled model answer, a partial one too.
 

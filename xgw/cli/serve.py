@@ -207,6 +207,8 @@ def turn_line(envelope: Envelope) -> str:
         _error(turn.get("error")),
     ]
     line = "  ".join(part for part in parts if part)
+    if line.isprintable():
+        return line
     return "".join(char if char.isprintable() else "�" for char in line)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import parse_qsl, quote
 
 from xgw.config import is_credential_parameter
 from xgw.exchange.headers import Headers, to_upstream
 from xgw.exchange.routing import Target, Way
+from xgw.frozen import frozen
 from xgw.providers.dialects.chat_request import rewrite
 from xgw.providers.transport import UpstreamRequest
 from xgw.resent import Body
@@ -19,7 +19,7 @@ Endpoint = Literal["chat.completions", "embeddings"]
 PATHS: dict[str, str] = {"chat.completions": "/chat/completions", "embeddings": "/embeddings"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """One model answer that is asked for.
 

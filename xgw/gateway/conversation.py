@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import orjson
 
+from xgw.frozen import frozen
 from xgw.recording.elements import SYSTEM_ROLES, text_of
 from xgw.resent import LATEST, Hashes, Run
 from xgw.store.payloads import fold
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class History:
     """What later requests are compared with: how many elements, one hash over all, the prompts'."""
 
@@ -22,7 +22,7 @@ class History:
     system: frozenset[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roles:
     """Who speaks in a list of elements: the last assistant and user, and every system prompt.
 
@@ -76,7 +76,7 @@ class Elements(Sequence[dict[str, Any]]):
         return element
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conversation:
     """A request's elements with their hashes, and who speaks.
 

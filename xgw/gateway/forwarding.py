@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +18,7 @@ from xgw.exchange.headers import Headers
 from xgw.exchange.means import Means
 from xgw.exchange.order import Endpoint, Order
 from xgw.exchange.routing import Router
+from xgw.frozen import frozen
 from xgw.gateway.answering import Answering, Reply
 from xgw.gateway.conversation import Conversation, read_conversation
 from xgw.gateway.doorway import Doorway
@@ -39,7 +40,7 @@ from xgw.resent import HASH_BYTES, MARK, Body, Hashes
 MARKED = orjson.loads(MARK)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """A client's request as the web hands it over; `headers` as they came, names in lower case."""
 
@@ -222,7 +223,7 @@ class Gateway:
         return self._sessions.take(project_id, identity.session_key)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Request:
     """What a client asks for. `messages` are those that are not `known`.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -12,17 +13,20 @@ import orjson
 from xgw import ids
 from xgw.config import Gateway
 from xgw.errors import ApiError, bad_request
+from xgw.frozen import frozen
 
 OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id", "parent_turn_id"})
+HEADERS = {what: f"x-{what.replace('_', '-')}" for what in OWN_KEYS}
 USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
 NOTED_CHARACTERS = 256
 
 Claim = tuple[str, str]
 Given = tuple[str, Any]
+Seen = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """What a request says about where it belongs; None where it says nothing.
 
@@ -57,9 +61,11 @@ def read_identity(
     others: dict[str, str] = {}
 
     def find(what: str, sources: tuple[str, ...] = (), url: str | None = None) -> Claim | None:
-        header = _utf8(headers.get(f"x-{what.replace('_', '-')}"))
+        header = _utf8(headers.get(HEADERS[what]))
+        seen = [(spec, text) for spec in sources if (text := _read(spec, headers, fields))]
+        if header is None and url is None and not seen and what not in own:
+            return None
         given = [("metadata", own.get(what)), ("header", header), ("url", url)]
-        seen = [(spec, _read(spec, headers, fields)) for spec in sources]
         return _first(what, given, seen, others)
 
     return _identity(
@@ -108,9 +114,7 @@ def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _first(
-    what: str, own: list[Given], client: list[Given], others: dict[str, str]
-) -> Claim | None:
+def _first(what: str, own: list[Given], client: list[Seen], others: dict[str, str]) -> Claim | None:
     """The first identifier in order; those that disagree with it are kept in `others`.
 
     `own` are xgw's own fields by source, `client` what a known client sends, by its spec.
@@ -121,8 +125,6 @@ def _first(
             claim = source, _checked(value, what)
             chosen = _choose(chosen, claim, f"{source}:{what}", others)
     for spec, text in client:
-        if text is None:
-            continue
         try:
             claim = "client", ids.client_identifier(text)
         except ValueError:
@@ -155,21 +157,33 @@ def _invalid(message: str, what: str) -> ApiError:
 
 def _read(spec: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> str | None:
     """The text at a source: "header:NAME", "body:path", "header-json:NAME:path"."""
-    kind, _, rest = spec.partition(":")
-    if kind == "header":
-        return _utf8(headers.get(rest.lower())) or None
+    kind, name, path = _taken_apart(spec)
     if kind == "body":
-        return _at(fields, rest)
-    name, _, path = rest.partition(":")
+        return _at(fields, path)
+    header = headers.get(name)
+    if not header or kind == "header":
+        return _utf8(header) or None
     try:
-        parsed = orjson.loads((headers.get(name.lower()) or "").encode("latin-1", "replace"))
+        parsed = orjson.loads(header.encode("latin-1", "replace"))
     except orjson.JSONDecodeError:
         return None
     return _at(parsed, path)
 
 
-def _at(value: Any, path: str) -> str | None:
-    for name in path.split("."):
+@lru_cache(maxsize=256)
+def _taken_apart(spec: str) -> tuple[str, str, tuple[str, ...]]:
+    """A source's kind, the header's name in lower case, and the names on the way down."""
+    kind, _, rest = spec.partition(":")
+    if kind == "body":
+        return kind, "", tuple(rest.split("."))
+    name, _, path = rest.partition(":") if kind == "header-json" else (rest, "", "")
+    return kind, name.lower(), tuple(path.split("."))
+
+
+def _at(value: Any, path: tuple[str, ...]) -> str | None:
+    for name in path:
+        if value is None:
+            return None
         value = value.get(name) if isinstance(value, dict) else None
     if isinstance(value, dict):
         value = value.get("id")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
+from xgw.frozen import frozen
 from xgw.gateway.conversation import Conversation
 from xgw.gateway.identity import Identity
 from xgw.gateway.placement import Arrival, Place
@@ -22,7 +22,7 @@ from xgw.resent import Body
 PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settling:
     """What a request brings for its record."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from xgw.frozen import frozen
 from xgw.gateway.conversation import Conversation, Roles
 from xgw.masking import Masker
 from xgw.resent import HASH_BYTES, LATEST, Body, Run
@@ -27,7 +27,7 @@ _HEAD_BYTES = 1 << 18
 """The list is looked for in the beginning of a body: tools may stand before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """The first messages of a body, and who speaks in them."""
 
@@ -36,7 +36,7 @@ class Known:
     ending: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sent:
     """A body as it was sent: whose, masked with what; `known` has the longest run first."""
 
@@ -52,7 +52,7 @@ class _Sent:
         return run.text.size + len(run) * PLACE_BYTES + sum(map(len, around))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taken:
     """A body, and what is folded in it."""
 

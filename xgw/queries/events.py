@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from peewee import fn
-
 from xgw.events import Envelope
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back_events
@@ -41,5 +39,5 @@ def list_events(
 
 def newest(store: Store) -> int:
     """The highest `seq` in the store, 0 for none."""
-    row = store.fetch_one(Event.select(fn.MAX(Event.seq).alias("seq")))
-    return (row and row["seq"]) or 0
+    newest: int | None = store.sql("SELECT max(seq) FROM events")[0][0]
+    return newest or 0

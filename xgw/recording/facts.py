@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from xgw.frozen import frozen
 from xgw.values import Usage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scope:
     """The identifiers under which something is recorded."""
 
@@ -25,7 +26,7 @@ class Scope:
     """The run that this one goes on from, or repeats."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionFacts:
     """A session that begins; the columns of its row."""
 
@@ -48,7 +49,7 @@ class SessionFacts:
     context_window: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnFacts:
     """A turn that begins, with its first run."""
 
@@ -70,7 +71,7 @@ class TurnFacts:
     """What was asked for instead of the agent's own, for its run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFacts:
     """A later run of a turn that begins; `kept_upto` is the index of the last message that it takes
     over from the run that it goes on from."""
@@ -82,7 +83,7 @@ class RunFacts:
     overrides: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageFacts:
     """One item of the history."""
 
@@ -99,7 +100,7 @@ class MessageFacts:
     metadata: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestFacts:
     """The HTTP request of one attempt as it goes out; headers and URL are masked already."""
 
@@ -114,7 +115,7 @@ class RequestFacts:
     client: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptFacts:
     """One try at one provider: an `llm_call` step that starts."""
 
@@ -135,7 +136,7 @@ class AttemptFacts:
     """The step that it is a part of; None for an answer of the turn itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptEnd:
     """How an attempt ended; `output` is the assembled answer's payload, `body` the raw bytes'.
 
@@ -171,7 +172,7 @@ class AttemptEnd:
     answered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retry:
     """What follows a failed attempt: `next` is retry, fallback or give_up."""
 
@@ -180,7 +181,7 @@ class Retry:
     target: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolStart:
     """A tool that the model asked for; `side` tells who runs it: the client, or the server."""
 
@@ -196,7 +197,7 @@ class ToolStart:
     """The agent that a task is handed over to."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolEnd:
     """A tool's result, or None as `output` where none ever came.
 
@@ -217,7 +218,7 @@ class ToolEnd:
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """What a tool changed: a session's working memory, or its run's plan; None is unchanged."""
 
@@ -225,7 +226,7 @@ class Kept:
     planner_state: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompactionStart:
     """A compaction begins: why, what the context holds by then, and what is to be taken out.
 
@@ -238,7 +239,7 @@ class CompactionStart:
     input_payload: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompactionEnd:
     """What a compaction came to. `strategy` is summary or drop, `reason` why it is drop.
 
@@ -261,7 +262,7 @@ class CompactionEnd:
     is_apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitFacts:
     """A limit that a turn has reached: `limit` as events name it, what was counted, what may be."""
 
@@ -270,7 +271,7 @@ class LimitFacts:
     max: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnEnd:
     """How a turn and its run end; the status follows from `ended_by`."""
 

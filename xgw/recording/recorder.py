@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from xgw import clock
 from xgw.events import Envelope
+from xgw.frozen import frozen
 from xgw.hub import Hub
 from xgw.recording import attempts, checkpoints, messages, owner, runs, sessions, tools, turns
 from xgw.recording.checkpoints import Checkpoint
@@ -43,7 +44,7 @@ PATIENT_BEATS = 4
 UNIT_BYTES = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Closing:
     """A turn that ends because of something else: its open tools, then its end."""
 
@@ -52,7 +53,7 @@ class Closing:
     end: TurnEnd
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrived:
     """A tool's result that came back with a request: the step's end, and the message."""
 
@@ -60,7 +61,7 @@ class Arrived:
     message: MessageFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """A message of a step: what a tool answered, or was made to answer."""
 
@@ -68,7 +69,7 @@ class Said:
     message: MessageFacts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opening:
     """What begins with a request: perhaps a session, a turn or its continuation, the first try."""
 
@@ -87,7 +88,7 @@ class Opening:
     context_window: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """What ends with a request: its last try, what the model said, and what becomes of the turn.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xgw import clock
+from xgw.frozen import frozen
 from xgw.store.transaction import Transaction
 
 PENDING_LIMIT = 64 << 20
@@ -28,7 +29,7 @@ class Bodies:
         return sum(len(row[3]) for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A unit's part in a turn: whether it begins the turn, whether it ends it.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from xgw.frozen import frozen
 from xgw.resent import HASH_BYTES, MARK, Body, Hashes, Run
 from xgw.store.rows import digest, node_digest
 from xgw.store.templates import Apart
@@ -36,7 +36,7 @@ def _levels_over(hashes: bytes) -> Levels:
 _remembered = lru_cache(maxsize=REMEMBERED)(_levels_over)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listed:
     """A list's elements: those of a run, which are only known, and the new ones behind them."""
 

@@ -7,6 +7,7 @@ would be another one, beside them.
 from __future__ import annotations
 
 import zlib
+from functools import cache
 
 _RAW = -15
 """Deflate without zlib's header and checksum: rows have hashes."""
@@ -85,10 +86,15 @@ WORDS = (
 
 def pack(content: bytes, dictionary: bytes) -> bytes:
     """The content, packed with a dictionary."""
-    fit = (effort for size, *effort in _EFFORTS if len(content) <= size)
-    level, window, memory = next(fit, _USUAL_EFFORT)
-    packer = zlib.compressobj(level, zlib.DEFLATED, window, memory, zdict=dictionary)
+    fit = (effort for most, *effort in _EFFORTS if len(content) <= most)
+    packer = _primed(*next(fit, _USUAL_EFFORT), dictionary).copy()
     return packer.compress(content) + packer.flush()
+
+
+@cache
+def _primed(level: int, window: int, memory: int, dictionary: bytes) -> zlib._Compress:
+    """To be copied: that takes half as long as reading the dictionary does."""
+    return zlib.compressobj(level, zlib.DEFLATED, window, memory, zdict=dictionary)
 
 
 def unpack(packed: bytes, dictionary: bytes) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import msgspec
+
+from xgw.frozen import frozen
 
 WORTH_IT = 200
 """Bytes from which a part of the text is kept by itself."""
@@ -30,7 +31,7 @@ _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apart:
     """A body with a list in it: its elements, what stands before, between and after them."""
 
@@ -105,7 +106,7 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stream:
     """A streamed answer: what opens each piece of text, their lengths in bytes, what is between.
 

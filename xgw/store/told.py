@@ -59,6 +59,7 @@ _BY_PREFIX = {prefix: bytes([number]) for number, prefix in enumerate(ids.PREFIX
 
 _TIME_LENGTH = len("2026-01-02T03:04:05.123456Z")
 _ID_LENGTHS = frozenset(len(prefix) + 1 + DIGITS for prefix in ids.PREFIXES)
+_LENGTHS = _ID_LENGTHS | {_TIME_LENGTH}
 _WORD, _TIME, _HASH = 1, 8, 16
 
 _WORDY = frozenset({str, dict})
@@ -82,7 +83,7 @@ def unpacked(kept: str | bytes) -> Any:
 
 def _short(value: Any) -> Any:
     if isinstance(value, str):
-        return _BY_WORD.get(value) or _short_text(value)
+        return _BY_WORD.get(value) or (_short_text(value) if len(value) in _LENGTHS else value)
     if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("payload"), str):
         return packed_digits(value["payload"]) or value
     return value
@@ -91,8 +92,6 @@ def _short(value: Any) -> Any:
 def _short_text(text: str) -> str | bytes:
     if len(text) == _TIME_LENGTH:
         return _short_time(text) or text
-    if len(text) not in _ID_LENGTHS:
-        return text
     prefix, _, digits = text.partition("_")
     number, id = _BY_PREFIX.get(prefix), packed_digits(digits)
     return text if number is None or id is None else number + id

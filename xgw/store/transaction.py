@@ -37,8 +37,8 @@ EVENT_COLUMNS = (
 MOST_IN_EVENTS = 65536
 """Length up to which an event's text is kept whole: reading a page of events takes no more."""
 
-# Few sizes, so that SQLite has each statement compiled.
-SIZES = (64, 32, 16, 8, 4, 2, 1)
+# Few sizes, so that SQLite has each statement compiled; what one request brings is one statement.
+SIZES = (64, 32, *range(16, 0, -1))
 
 _statements: dict[tuple[Any, ...], str] = {}
 
@@ -77,6 +77,7 @@ class Transaction:
         self._connection = connection
         self._kept = kept or Kept()
         self._there: set[str] = set()
+        self._texts: dict[str, str] = {}
         self._held = HeldRows()
         self._events: list[_Event] = []
         self._written: list[Envelope] = []
@@ -222,7 +223,7 @@ class Transaction:
         is_short = plain or not is_long(text)
         if text is None or (is_short and not text.startswith(REFERENCE)):
             return text
-        return REFERENCE + self.keep(orjson.dumps(text))
+        return REFERENCE + self._keep_text(text)
 
     def json_column(self, value: Any) -> str | None:
         """What a JSON column holds for a value: likewise, if there are long texts in it."""
@@ -241,6 +242,13 @@ class Transaction:
         rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (packed_hash(key),))
         text: str | None = orjson.loads(opened(*rows[0])) if rows else None
         return text
+
+    def _keep_text(self, text: str) -> str:
+        """The hash of a text's payload: a turn's are told in its row, its messages and events."""
+        key = self._texts.get(text)
+        if key is None:
+            key = self._texts[text] = self.keep(orjson.dumps(text))
+        return key
 
     def _has(self, key: str) -> bool:
         if key in self._there:
@@ -305,7 +313,7 @@ class Transaction:
         payload = event.payload
         if event.texts:
             texts = event.texts.items()
-            payload = payload | {n: {"payload": self.keep(orjson.dumps(t))} for n, t in texts}
+            payload = payload | {name: {"payload": self._keep_text(text)} for name, text in texts}
         session, turn, run, step = event[3:7]
         return (
             event.type,
@@ -320,12 +328,12 @@ class Transaction:
 
 
 def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:
-    texts = ((name, payload.get(name)) for name in TEXTS)
-    return {
-        name: text
-        for name, text in texts
-        if text is not None and is_long(text) and len(text) <= MOST_IN_EVENTS
-    }
+    texts = {}
+    for name in TEXTS:
+        text = payload.get(name)
+        if text and is_long(text) and len(text) <= MOST_IN_EVENTS:
+            texts[name] = text
+    return texts
 
 
 def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int) -> str:

@@ -18,6 +18,7 @@ from xgw.events import Envelope
 from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, Work
 from xgw.store.database import Store
 from xgw.store.pins import Kept
+from xgw.store.rows import PayloadRow
 from xgw.store.transaction import Transaction
 
 __all__ = ["ALONE", "Bodies", "Part", "Patience", "Ticket", "Work", "Writer"]
@@ -168,8 +169,9 @@ class Writer:
             return
         batch = self._take()
         try:
+            transaction.insert_payloads(_bodies_of(batch))
             for ticket in batch:
-                _run_unit(ticket, transaction)
+                ticket.work(transaction)
             events = transaction.write()
             transaction.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - the driver of units: one that fails must not take others along
@@ -248,10 +250,9 @@ class Writer:
         return self._stop_by is not None and clock.monotonic() >= self._stop_by
 
 
-def _run_unit(ticket: Ticket, transaction: Transaction) -> None:
-    if ticket.bodies is not None and ticket.bodies.rows:
-        transaction.insert_payloads(ticket.bodies.rows)
-    ticket.work(transaction)
+def _bodies_of(batch: Sequence[Ticket]) -> list[PayloadRow]:
+    """What all units of a transaction refer to."""
+    return [row for ticket in batch if ticket.bodies is not None for row in ticket.bodies.rows]
 
 
 def _log_failure(error: Exception) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import orjson
 
 from xgw.errors import ApiError, bad_request
+from xgw.frozen import frozen
 from xgw.providers.dialects.loose_json import (
     Members,
     hide_lone_surrogates,
@@ -24,7 +24,7 @@ from xgw.providers.dialects.loose_json import (
 _NULL = b"null"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatRequest:
     """A chat request as far as xgw reads it.
 

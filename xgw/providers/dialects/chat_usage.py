@@ -151,11 +151,18 @@ def _part_of(whole: int | None, part: int | None) -> int | None:
 
 
 def _details(usage: dict[str, Any], *names: str) -> dict[str, Any]:
-    return next((usage[n] for n in names if isinstance(usage.get(n), dict)), {})
+    for name in names:
+        if isinstance(details := usage.get(name), dict):
+            return details
+    return {}
 
 
 def _first(counts: dict[str, Any], *names: str) -> int | None:
-    return next((c for c in (_count(counts.get(n)) for n in names) if c is not None), None)
+    for name in names:
+        value = counts.get(name)
+        if value is not None and (count := _count(value)) is not None:
+            return count
+    return None
 
 
 def _or(first: int | None, second: int | None) -> int | None:

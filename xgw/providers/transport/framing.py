@@ -6,8 +6,9 @@ No sockets here: bytes go in as they were received, in any pieces.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
+
+from xgw.frozen import frozen
 
 MAX_HEAD = 65536
 _MAX_SIZE_LINE = 4096
@@ -28,7 +29,7 @@ class CutShort(Exception):
     """The answer ended before it was complete; its text continues such a sentence too."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """Status and headers of an answer; `version` is the minor one of HTTP/1."""
 

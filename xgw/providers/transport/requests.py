@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from xgw.frozen import frozen
 from xgw.providers.transport.origins import Origin, find_target
 
 # The transport says these itself: how the body is delimited and what becomes of the connection.
@@ -30,7 +31,7 @@ Piece = bytes | memoryview
 _BREAKS_TARGET = re.compile(r"[\0-\x20\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timeouts:
     """Seconds: to make a connection; from the request having been sent to the first byte of the
     answer's body; without any byte after that (and while a body is sent)."""
@@ -40,7 +41,7 @@ class Timeouts:
     idle: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpstreamRequest:
     """A request to an upstream. Header values are text that stands for latin-1 bytes, as WSGI has
     it; Host, Accept-Encoding and Authorization (from the URL) are added unless given, and those
