@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,14 @@ FOLDERS = (
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
 )
+
+
+def pytest_configure() -> None:
+    """Signals that whoever began the run ignores would be ignored by what the tests start, too."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    for number, handler in usual.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -19,7 +19,6 @@ Row = Mapping[str, Any]
 MOST_EDITED = 100_000
 """Characters of arguments that can be edited on a page; the API takes longer ones."""
 
-_VERDICTS = {"approve": "approved", "deny": "denied", "result": "answered by hand"}
 _FIELDS = {"approve": "arguments", "deny": "reason", "result": "result"}
 
 
@@ -69,23 +68,16 @@ def _call(one: Row) -> AskedCall:
         one["name"] or "",
         arguments if is_editable else cut_text(arguments)[0],
         one["state"],
-        decided_words(one.get("decision")),
+        words.decided_words(one.get("decision")),
         is_editable,
     )
-
-
-def decided_words(decision: Row | None) -> str:
-    """What was decided and by whom; "" where nothing was."""
-    if not decision:
-        return ""
-    return f"{_VERDICTS.get(decision['decision'], decision['decision'])} by {decision['by']}"
 
 
 def too_late(call_id: str, run: Row | None, steps: Iterable[Row]) -> str:
     """Why a decision about this call comes too late: what was decided, as far as that is kept."""
     known = [(call.name, call.decided) for call in asked_calls(run) if call.id == call_id]
     known += [
-        (step["name"], decided_words((step.get("metadata") or {}).get("decision")))
+        (step["name"], words.decided_words((step.get("metadata") or {}).get("decision")))
         for step in steps
         if step["tool_call_id"] == call_id
     ]

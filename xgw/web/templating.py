@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from xgw.resources import resource_folder
 from xgw.web import words
 from xgw.web.assets import assets
-from xgw.web.decisions import decided_words
 from xgw.web.directions import contained, isolated
 from xgw.web.markdown import markdown
 
@@ -31,7 +30,6 @@ def environment() -> Environment:
     made.filters.update(words.FILTERS)
     made.filters["markdown"] = markdown
     made.filters["isolated"] = isolated
-    made.filters["decided_words"] = decided_words
     made.globals.update(words.GLOBALS)
     made.globals["asset"] = assets().url
     return made

@@ -155,6 +155,16 @@ def percent(part: float | None, whole: float | None) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
+_VERDICTS = {"approve": "approved", "deny": "denied", "result": "answered by hand"}
+
+
+def decided_words(decision: Mapping[str, Any] | None) -> str:
+    """What a person decided about a tool's call, and who that was; "" where nothing was."""
+    if not decision:
+        return ""
+    return f"{_VERDICTS.get(decision['decision'], decision['decision'])} by {decision['by']}"
+
+
 FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "state_word": state_word,
     "standing": standing,
@@ -181,6 +191,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "status_words": wording.status_words,
     "error_words": wording.error_words,
     "client_words": wording.client_words,
+    "decided_words": decided_words,
     "used": wording.usage_with_total,
 }
 
