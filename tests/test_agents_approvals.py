@@ -251,7 +251,9 @@ def test_a_decision_that_does_not_fit_is_refused(gate: AgentGate, body: Row, par
 
 def test_what_cannot_be_decided_is_refused(gate: AgentGate) -> None:
     answer = waiting(gate, NOTE, ("c2", "boom", "{}"))
-    assert decide(gate, answer, "approve", "c9").error["code"] == "call_not_found"
+    unknown = decide(gate, answer, "approve", "c9").error
+    assert unknown["code"] == "call_not_found"
+    assert unknown["message"].endswith("none is 'c9': there is c1, c2")
     assert decide(gate, {"runId": "run_0"}, "approve").error["code"] == "run_not_found"
     decide(gate, answer, "deny")
     reply = decide(gate, answer, "approve")

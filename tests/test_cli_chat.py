@@ -386,3 +386,19 @@ def test_what_was_written_is_kept_for_oneself(alone: Chat, terminal: Terminal) -
     kept = alone.installation.store.with_name("xgw.db.chat-history")
     eventually(lambda: "remember me" in kept.read_text())
     assert kept.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("option", "is_told"), [((), True), (("--no-details",), False)])
+def test_one_message_on_a_terminal_shows_what_happens(
+    alone: Chat, option: tuple[str, ...], is_told: bool
+) -> None:
+    alone.model.will(asks(SUM), says("It is 391"))
+    command = alone.installation.command("chat", "17*23?", *option)
+    terminal = Terminal(command, alone.installation.folder)
+    try:
+        terminal.out.wait_for("It is 391")
+        assert terminal.wait() == 0
+        told = terminal.out.wait_for_end()
+    finally:
+        terminal.close()
+    assert ("tool.requested" in told) is ("turn.completed" in told) is is_told

@@ -199,7 +199,8 @@ def _check_status(run: Row, status: Status) -> None:
     if run["status"] == status:
         return
     if status == "paused":
-        message = f"run {run['id']} is {run['status']}: only a paused one can be resumed"
+        what = "; decide about its calls instead" if run["status"] == "waiting_tool" else ""
+        message = f"run {run['id']} is {run['status']}: only a paused one can be resumed{what}"
         raise conflict(message, code="run_not_paused")
     message = f"run {run['id']} does not wait for a decision: it is {run['status']}"
     raise conflict(message, code="run_not_waiting")

@@ -214,7 +214,8 @@ def find_agent(agents: Agents, name: str) -> Definition:
     """The agent of this name; ApiError 404 if there is none."""
     found = agents.get(name)
     if found is None:
-        raise not_found(f"there is no agent {name[:64]!r}", code="agent_not_found")
+        message = f"there is no agent {name[:64]!r}: GET /agents lists those that there are"
+        raise not_found(message, code="agent_not_found")
     return found
 
 

@@ -31,7 +31,11 @@ Spell = Callable[["Event"], str]
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on in the newest session.")
 @click.option("-m", "--model", metavar="MODEL", help="The model; without -a it alone answers.")
 @click.option("--mode", type=click.Choice(["chat", "task"]), help="How the agent works.")
-@click.option("--details", is_flag=True, help="Tell on stderr what happens in the turn.")
+@click.option(
+    "--details/--no-details",
+    default=None,
+    help="Tell on stderr what happens in the turn; for one message on a terminal it is told.",
+)
 @with_configuration
 @with_json
 def chat(
@@ -39,7 +43,7 @@ def chat(
     db: str | None,
     as_json: bool,
     message: str | None,
-    details: bool,
+    details: bool | None,
     **named: Any,
 ) -> None:
     """Talk to an agent, or to a model alone.
@@ -73,8 +77,10 @@ def chat(
     loaded = load(config_path, db)
     load_agents(loaded)  # a mistake in a tool is told here, in the words of `xgw check`
     if whole is None:
-        _converse(loaded, asked, details)
+        _converse(loaded, asked, bool(details))
     else:
+        if details is None:
+            details = sys.stderr.isatty() and not as_json
         _ask_once(loaded, asked, whole, details=details, as_json=as_json)
 
 

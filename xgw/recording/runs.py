@@ -17,6 +17,9 @@ from xgw.recording.facts import RunFacts, Scope
 from xgw.recording.moves import apply, emit
 from xgw.store.transaction import Transaction
 
+SHOWN_CALLS = 10
+"""So many of the calls that wait are named where another one was meant."""
+
 
 def open_run(tx: Transaction, run: RunFacts, at: datetime.datetime) -> None:
     """A run of a turn that has some already: `run.started`."""
@@ -124,7 +127,9 @@ def _decided(
     """The call as it was, and all that are pending once it is decided about."""
     one = next((one for one in kept.pending if one.id == call_id), None)
     if one is None:
-        message = f"the run has no call {call_id[:256]!r} that waits for a decision"
+        waiting = ", ".join(one.id[:256] for one in kept.undecided[:SHOWN_CALLS])
+        told = f"of those that wait for a decision none is {call_id[:256]!r}"
+        message = f"{told}: there is {waiting}"
         raise not_found(message, code="call_not_found", param="tool_call_id")
     if one.state not in UNDECIDED:
         raise conflict(f"call {call_id} has been decided about already", code="already_decided")

@@ -45,7 +45,8 @@ def open_session() -> Response:
             raise unprocessable("model is the agent's: say it with a message", param="model")
         definition = edge.services().scheduler.agents.get(name)
         if definition is None:
-            raise unprocessable(f"there is no agent {name!r}", param="agent")
+            message = f"there is no agent {name!r}: GET /agents lists those that there are"
+            raise unprocessable(message, param="agent")
         definition.look()
         session, is_new = agent_sessions.open_for(definition, mode, wanted)
     return edge.answer(whole(session), 201 if is_new else 200)
