@@ -109,8 +109,9 @@ def take(browser: Browser, url: str, picture: Picture, folder: Path) -> bool:
             page.locator("#connection:not(:empty)").wait_for()
         shot = page.screenshot(animations="disabled")
     with Image.open(io.BytesIO(shot)) as image:
-        # A third of the size; no colour is off by more than a few steps of 255.
-        small = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        # A third of the size; no colour is off by more than a few steps of 255, and those of large
+        # surfaces by none.
+        small = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2)
         small.save(folder / picture.file, optimize=True)
     return True
 

@@ -109,7 +109,10 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
         "page of turn 5": ("the turn reached its limit of 390",),
     },
     "12.4": {"page of turn 3": ("a limit was reached", "limit of 2 .iterations.")},
-    "13.1": {"page of turn 4": ("(?i)compact(ed|ion)",), "compaction": ("threshold",)},
+    "13.1": {
+        "page of turn 4": ("Compacted", "messages summarised, context"),
+        "compaction": ("threshold",),
+    },
     "13.2": {
         "page of turn 4": (r"2,\d{3} → ~?1,\d{3} tokens",),
         "compaction": (r'"before_tokens": 2\d{3}', r'"after_tokens": 1\d{3}'),

@@ -12,6 +12,7 @@ from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, tools
 from scripted_model import Row, says
 from servers import eventually
 from visits import NARROW, Visits
+from xgw.store.models import Turn
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -124,8 +125,12 @@ def test_a_message_is_sent_to_another_model_without_scripts(gate: AgentGate, vis
     gate.model.will(says("Hello from another"))
     page.fill("#message", "Hello")
     page.fill("#model", "p1/other")
-    page.get_by_role("button", name="Send").click()
-    eventually(lambda: page.reload() and page.locator(".prose", has_text="another").count())
+    with page.expect_navigation():
+        page.get_by_role("button", name="Send").click()
+    where = Turn.session_id == session
+    eventually(lambda: [turn for turn in gate.gate.all(Turn, where) if turn["ended_at"]])
+    page.reload()
+    page.locator(".prose", has_text="another").wait_for()
     assert gate.model.asked[-1].json["model"] == "other"
     page.locator("[id^=context-of-] > summary").click()
     page.get_by_role("link", name="What its next call would send").click()

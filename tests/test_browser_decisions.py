@@ -124,8 +124,11 @@ def test_without_scripts_a_call_is_decided_and_a_turn_run_again(
     page.locator("summary", has_text="Run again").click()
     page.get_by_label("Message").fill("And now?")
     gate.model.will(says("Twice."))
-    page.get_by_role("button", name="Run again").click()
-    eventually(lambda: page.reload() and page.locator(".prose", has_text="Twice.").count())
+    with page.expect_navigation():
+        page.get_by_role("button", name="Run again").click()
+    eventually(lambda: gate.turn(answer)["final_output"] == "Twice.")
+    page.reload()
+    page.locator(".prose", has_text="Twice.").wait_for()
     assert page.locator(".tabs a").all_inner_texts()[1].startswith("Run 2 · run again")
     assert RUNS == ["note by hand"]
     gate.ended(answer)
