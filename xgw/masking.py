@@ -109,6 +109,8 @@ class Masker:
 
     def request(self, body: Body) -> Body:
         """A request's body, masked; its known messages were when they came first."""
+        if body.has_nothing_for is self:
+            return body
         masked = self.body(body.folded)
         return body if masked is body.folded else Body.plain(self.body(body.whole))
 

@@ -175,8 +175,11 @@ class Run:
 class Body:
     """A JSON body: what stands `before` its known messages, these, what comes `after` them.
 
-    Without a `run` all of it is `after`.
+    Without a `run` all of it is `after`. `has_nothing_for` is the masker that has looked through
+    all of it and found nothing.
     """
+
+    has_nothing_for: object = None
 
     def __init__(
         self, before: bytes, run: Run | None, after: bytes, whole: bytes | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import selectors
@@ -41,6 +42,9 @@ AT_ONCE_SECONDS = 0.002
 MOST_AT_ONCE = 128
 """Connections that are accepted before the first of them is worked on."""
 
+COLLECTED_FROM = 5000
+"""How many objects more than at the last look make the next one due."""
+
 EXPRESS_THREADS = 4
 """Threads for questions after the server's health alone: these are answered in a rush, too."""
 
@@ -55,6 +59,16 @@ client's own kernel takes, by default up to 6 MB for a client that has read fast
 _NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NOT_NOW = frozenset({errno.EAGAIN, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
+
+
+def _spare_collections() -> None:
+    """Look for cycles less often, and never among what the start has made, which stays.
+
+    That is most of what there is: to go through it takes 35 ms, in which no request goes on. What
+    a request makes has no cycles, and is gone without any collection.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECTED_FROM)
 
 
 def leave(code: int) -> NoReturn:
@@ -116,6 +130,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             signal.siginterrupt(number, False)
 
     def run(self) -> None:
+        _spare_collections()
         self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
         super().run()
         self._drain.join(max(0.0, self._stop_by - clock.monotonic()))

@@ -108,6 +108,7 @@ class Gateway:
         as_sent = masked is whole
         recorded = chat if as_sent else parse_request(masked)
         plain = Body.plain(whole)
+        plain.has_nothing_for = means.masker if as_sent else None
         return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
 
     def _read_resent(self, ask: Ask, body: Body, known: Known, means: Means) -> _Request | None:

@@ -262,14 +262,19 @@ class Transaction:
 
     def _insert_all(
         self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
-    ) -> None:
-        """Many rows in one statement: each step of SQLite lets other threads run in between."""
-        at = 0
+    ) -> int:
+        """Many rows in one statement: each step of SQLite lets other threads run in between.
+
+        Returns the last one's rowid, 0 without any.
+        """
+        at = last = 0
         while at < len(rows):
             count = next(size for size in SIZES if size <= len(rows) - at)
             values = [value for row in rows[at : at + count] for value in row]
-            self._connection.execute(_insert(verb, table, columns, count), values)
+            cursor = self._connection.execute(_insert(verb, table, columns, count), values)
+            last = cursor.lastrowid or last
             at += count
+        return last
 
     # -- events --------------------------------------------------------------------------------
 
@@ -302,8 +307,7 @@ class Transaction:
         if not events:
             return self._written
         rows = [self._as_stored(event) for event in events]
-        self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
-        last = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
+        last = self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         first = last - len(events) + 1
         self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
         return self._written

@@ -34,6 +34,7 @@ ENDPOINTS: dict[str, Endpoint] = {
 }
 WRITE_BYTES = 65536
 READER_SECONDS = 60.0
+OK = 200
 UNSUPPORTED_MEDIA_TYPE = 415
 
 
@@ -267,7 +268,16 @@ def _status(code: int) -> str:
 def _send(environ: WSGIEnvironment, start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
     headers = [*reply.headers, ("Content-Length", str(len(reply.body)))]
     start_response(_status(reply.status), headers)
+    if reply.status == OK and reply.body:
+        _hold_head(environ)
     return [reply.body]
+
+
+def _hold_head(environ: WSGIEnvironment) -> None:
+    """Have the head go out with the body behind it, where the server can."""
+    hold = getattr(environ.get("gunicorn.socket"), "hold", None)
+    if hold is not None:
+        hold()
 
 
 def _send_json(
