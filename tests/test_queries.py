@@ -340,6 +340,16 @@ BY_INDEX = [
 ]
 
 
+@pytest.mark.parametrize("asked", [("has_error", "true"), ("q", "error:timeout")])
+def test_errors_of_a_session_are_found_by_the_session(world: World, asked: tuple[str, str]) -> None:
+    """And not by going through everybody's errors, once for each session."""
+    filled, _ = world
+    with selects() as statements:
+        LISTS["sessions"](filled.store, filters.parse("sessions", [asked]), Page(10))
+    assert any("turns_failed (session_id=?)" in filled.explain(one) for one in statements)
+    assert not any("turns_failed_end" in filled.explain(one) for one in statements)
+
+
 @pytest.mark.parametrize("project", [None, "team"])
 @pytest.mark.parametrize(("noun", "asked"), BY_INDEX)
 def test_a_page_is_one_statement_that_walks_an_index(

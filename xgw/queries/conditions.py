@@ -11,7 +11,7 @@ from peewee import fn
 
 from xgw import clock
 from xgw.queries.filters import NONE, OPEN_TURN, Filters, Value
-from xgw.queries.search import OPEN_STATES, SEARCH
+from xgw.queries.search import OPEN_STATES, SEARCH, failed_turns
 from xgw.store.models import RequestLog, Session, Turn
 
 DEFAULT_PROJECT = "default"
@@ -162,10 +162,7 @@ def _session_ends_after(values: Values, _: Reader) -> Condition:
 
 
 def _session_failed(values: Values, _: Reader) -> Condition:
-    failed = Turn.select(peewee.SQL("1")).where(
-        Turn.session_id == Session.id, Turn.status == peewee.SQL("'error'")
-    )
-    return _is(_exists(failed), values[0])
+    return _is(_exists(failed_turns()), values[0])
 
 
 SESSIONS: dict[str, Build] = {
