@@ -33,7 +33,7 @@ def offer_of(partner: str, description: str) -> Callable[..., Any]:
     """The function that a model calls; who runs the turn does what it stands for."""
 
     def hand_over(message: str) -> str:
-        raise NotImplementedError
+        raise AssertionError("who runs the turn hands the task over")
 
     told = f": {description.strip().rstrip('.')}" if description.strip() else ""
     hand_over.__doc__ = f"""Hand a task over to the agent {partner}{told}.
