@@ -38,7 +38,8 @@ class StepCloseup:
     """A step with what is around it.
 
     `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`,
-    `agent_name` and `run_index`; `is_agents` is 1 where an agent runs the turn. `attempts` are
+    `agent_name` and `run_index`; `is_agents` is 1 where an agent runs the turn, `handoff_id` the
+    step that handed the task over which it was done for. `attempts` are
     those of its call in order, itself among them, as light rows. The ids are of neighbours in the
     turn. `newest` is the `seq` of the newest event at that moment, `brought` are the bodies that
     were asked for, as far as the store has them.
@@ -165,6 +166,13 @@ _NEAREST = (
     " WHERE one.id = ? AND r.run_index {than} mine.run_index{failed}"
     " ORDER BY r.run_index {order}, s.step_index {order} LIMIT 1))"
 )
+_HANDOFF = (
+    # What it was done for is above it; of a tool that is the call which asked for it.
+    "SELECT above.id FROM steps AS one"
+    " LEFT JOIN steps AS asked ON asked.id = one.parent_step_id AND asked.step_type = 'llm_call'"
+    " JOIN steps AS above ON above.id = COALESCE(asked.parent_step_id, one.parent_step_id)"
+    " WHERE one.id = ? AND above.step_type = 'handoff'"
+)
 _FAILED = " AND s.status = 'error'"
 _BEFORE, _AFTER = {"than": "<", "order": "DESC"}, {"than": ">", "order": "ASC"}
 _NEIGHBOURS = {
@@ -194,6 +202,7 @@ def _step(ids: Sequence[str]) -> peewee.ModelSelect[Step]:
             Run.run_index,
             tool_input.alias("tool_input"),
             newest,
+            peewee.SQL(f"({_HANDOFF})", [step_id]).alias("handoff_id"),
             *neighbours,
         )
         .join(Turn, on=(Turn.id == Step.turn_id))

@@ -61,10 +61,25 @@ class StepView:
     def can_begin(self) -> bool:
         """Whether its turn may be run again from this step on."""
         step = self.step
-        is_over = step["is_agents"] and step["turn_status"] in ("success", "error", "cancelled")
+        if not self._is_over or step["handoff_id"]:
+            return False
         if self.is_call:
-            return bool(is_over and not step["parent_step_id"] and (step["attempt"] or 1) == 1)
-        return bool(is_over and step["parent_step_id"] and step["tool_call_id"])
+            return not step["parent_step_id"] and (step["attempt"] or 1) == 1
+        return bool(step["parent_step_id"] and step["tool_call_id"])
+
+    @property
+    def begins_at(self) -> str | None:
+        """The step at which a run can begin in its place: it is another agent's, who was handed a
+        task over there."""
+        handoff: str | None = self.step["handoff_id"] if self._is_over else None
+        return handoff
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it is of an agent's turn that has ended."""
+        step = self.step
+        ended = step["turn_status"] in ("success", "error", "cancelled")
+        return bool(step["is_agents"]) and ended
 
     @property
     def tabs(self) -> Mapping[str, str]:
