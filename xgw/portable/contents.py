@@ -25,7 +25,7 @@ MOST_TOGETHER = 32 << 30
 MOST_PIECES = 16
 """How many times its own length a bundle may take for what its bodies are put together from."""
 
-SPARE = 64 << 20
+SPARE = 8 << 20
 REMEMBERED = 32 << 20
 
 _FIELDS = frozenset({"hash", "size", "text", "base64", "parts"})
@@ -67,12 +67,15 @@ class Contents:
         key, size = _checked(entry, place)
         if len(entry) == 2:
             return key, size, None
+        is_piece = not self.is_named(key)
+        if is_piece:
+            self._count_piece(size)
         content = self._content(entry, size, place)
         if len(content) != size or blake2b(content, digest_size=16).hexdigest() != key:
             raise BadBundle(f"payloads[{place}] is not what its hash and size say")
         self._remember(key, content)
-        if not self.is_named(key):
-            self._keep(key, content)
+        if is_piece:
+            self._scratch.execute("INSERT OR IGNORE INTO pieces VALUES (?, ?)", (key, content))
         return key, size, content
 
     def _content(self, entry: Any, size: int, place: int) -> bytes:
@@ -128,11 +131,10 @@ class Contents:
         while self._remembered > REMEMBERED:
             self._remembered -= len(self._recent.popitem(last=False)[1])
 
-    def _keep(self, key: str, content: bytes) -> None:
-        self._pieces += len(content)
+    def _count_piece(self, size: int) -> None:
+        self._pieces += size
         if self._pieces > SPARE + MOST_PIECES * self._file.unpacked:
             raise BadBundle("the bundle is refused: its references make far more than it has")
-        self._scratch.execute("INSERT OR IGNORE INTO pieces VALUES (?, ?)", (key, content))
 
 
 def _checked(entry: Any, place: int) -> tuple[str, int]:

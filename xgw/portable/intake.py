@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -20,9 +22,10 @@ from xgw.portable.refusal import BadBundle
 from xgw.portable.unpacking import Unpacked
 from xgw.portable.versions import VERSIONS, Versions
 from xgw.queries.payloads import COLUMNS as OF_PAYLOADS
-from xgw.recording.adoption import adopt, adopt_event
+from xgw.recording.adoption import Twice, adopt, adopt_event
 from xgw.store import payloads
 from xgw.store.database import Store
+from xgw.store.migrations import migrate
 from xgw.store.payloads import Shelf
 from xgw.store.transaction import Transaction
 
@@ -43,8 +46,8 @@ def take_in(
     where this fails; `name` is what the bundle's file is called.
     """
     unpacked = Unpacked(file)
+    target.write_bytes(_blank())
     store = Store(target)
-    _create(store)
     try:
         with contextlib.closing(store.open_writer(5000)) as connection:
             for pragma in ("synchronous = off", "foreign_keys = off"):
@@ -61,6 +64,8 @@ def take_in(
             store.close()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode = delete")
+    except Twice as error:
+        raise BadBundle(f"the bundle has two rows with the same {error}.id") from None
     except sqlite3.IntegrityError as error:
         raise BadBundle(_twice(error)) from None
     finally:
@@ -69,10 +74,13 @@ def take_in(
     return unpacked.hash, head
 
 
-def _create(store: Store) -> None:
-    from xgw.store.migrations import migrate
-
-    migrate(store, backup=False)
+@functools.cache
+def _blank() -> bytes:
+    """A store without rows, with the present schema."""
+    with tempfile.TemporaryDirectory(prefix="xgw-") as folder:
+        store = Store(Path(folder) / "blank.db")
+        migrate(store, backup=False)
+        return store.path.read_bytes()
 
 
 def _to_disk(path: Path) -> None:

@@ -26,7 +26,7 @@ LAST = "redaction"
 """What every bundle ends with: where it is missing, the rest is, too."""
 
 MOST_DEPTH = 200
-MOST_ROW = 32 << 20
+MOST_ROW = 64 << 20
 MOST_BODY_TEXT = 512 << 20
 """Bytes that one entry may take in the file."""
 

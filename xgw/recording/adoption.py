@@ -11,13 +11,24 @@ from typing import Any
 from xgw.events import Envelope
 from xgw.store.transaction import Transaction
 
+
+class Twice(ValueError):
+    """Two rows have the same id; the text is their table's name."""
+
+
 _TEXTS = {"turns": ("user_input", "final_output"), "messages": ("content",)}
 _JSON = {"messages": ("parts",)}
 _SEARCHED = "user_input"
 
 
 def adopt(tx: Transaction, table: str, row: dict[str, Any]) -> None:
-    """One row, with every column that has a value; it is the transaction's from now on."""
+    """One row, with every column that has a value; it is the transaction's from now on.
+
+    Twice, if the transaction has made one with this id already; what else the file has against it
+    is known when it is written.
+    """
+    if tx.is_new(table, row["id"]):
+        raise Twice(table)
     for name in _TEXTS.get(table, ()):
         row[name] = tx.text_column(row[name], plain=name == _SEARCHED and row["turn_index"] == 0)
     for name in _JSON.get(table, ()):
