@@ -1,232 +1,91 @@
-"""Bundles written by hand: one session whose turn was answered at the second try."""
+"""Bundles as their readers see them: held against the schema, bodies put together and counted."""
 
 from __future__ import annotations
 
-import copy
-import gzip
+import base64
+import io
 import json
+from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from xgw.portable.imports import Import, Imports
+import jsonschema  # type: ignore[import-untyped]
 
-Json = dict[str, Any]
+from xgw.portable.chosen import Root
+from xgw.portable.source import Asked
+from xgw.portable.writing import write
+from xgw.store.database import Store
 
-EXPORTED_AT = "2026-02-03T04:05:06.000007Z"
-NOON = "2026-02-03T04:00:00.000000Z"
-
-
-def id_of(prefix: str, number: int = 1) -> str:
-    return f"{prefix}_{number:032x}"
-
-
-def body(content: str | bytes) -> Json:
-    """An entry of `payloads`."""
-    text = content if isinstance(content, str) else content.decode()
-    return {"hash": hash_of(text), "size": len(text.encode()), "text": text}
-
-
-def hash_of(text: str) -> str:
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-SENT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Where?"}]})
-ANSWERED = json.dumps(
-    {
-        "id": "c1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "Here."},
-                "finish_reason": "stop",
-            }
-        ],
-    }
+SCHEMA = Path(__file__).parent.parent / "docs" / "bundle.schema.json"
+TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "events")
+BODIES = (
+    "input_payload",
+    "output_payload",
+    "config_snapshot",
+    "request_payload",
+    "response_body",
 )
 
-
-def session(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("sess", number),
-        "session_key": f"key-{number}",
-        "project_id": "default",
-        "kind": "chat",
-        "status": "active",
-        "source": "metadata",
-        "created_at": NOON,
-        "updated_at": NOON,
-        "last_turn_at": NOON,
-        **columns,
-    }
+Row = dict[str, Any]
 
 
-def turn(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("turn", number),
-        "project_id": "default",
-        "session_id": id_of("sess"),
-        "endpoint": "chat.completions",
-        "turn_index": number - 1,
-        "user_input": "Where?",
-        "final_output": "Here.",
-        "status": "success",
-        "ended_by": "finished",
-        "trace_id": f"{number:032x}",
-        "started_at": NOON,
-        "ended_at": NOON,
-        "latency_ms": 12,
-        "created_at": NOON,
-        "updated_at": NOON,
-        **columns,
-    }
+@cache
+def validator() -> Any:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
 
 
-def run(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("run", number),
-        "turn_id": id_of("turn", number),
-        "run_index": 0,
-        "status": "success",
-        "kind": "first",
-        "started_at": NOON,
-        "ended_at": NOON,
-        **columns,
-    }
+def export(store: Store, *roots: tuple[str, str], format: str = "json", **asked: Any) -> bytes:
+    """An export of these things by kind and id, of everything without any."""
+    out = io.BytesIO()
+    chosen = [Root(kind, id) for kind, id in roots] or None
+    write(store, Asked(chosen, lambda name: None, **asked), format, out)
+    return out.getvalue()
 
 
-def step(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("step", number),
-        "run_id": id_of("run"),
-        "turn_id": id_of("turn"),
-        "session_id": id_of("sess"),
-        "step_index": number - 1,
-        "step_type": "llm_call",
-        "attempt": number,
-        "model": "m",
-        "provider_name": "p",
-        "status": "success",
-        "input_payload": hash_of(SENT),
-        "output_payload": hash_of(ANSWERED),
-        "trace_id": f"{1:032x}",
-        "observation_id": f"{number:016x}",
-        "started_at": NOON,
-        "ended_at": NOON,
-        "latency_ms": 12,
-        **columns,
-    }
+def read(text: bytes | str) -> Row:
+    """The document, which is as the schema says and whose bodies have the hashes that it says."""
+    document: Row = json.loads(text)
+    errors = [
+        f"{'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
+        for error in validator().iter_errors(document)
+    ]
+    assert not errors, errors[:5]
+    contents(document)
+    for table in TABLES:
+        keys = [row["seq" if table == "events" else "id"] for row in document[table]]
+        assert keys == sorted(set(keys))
+    return document
 
 
-def message(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("msg", number),
-        "session_id": id_of("sess"),
-        "turn_id": id_of("turn"),
-        "message_index": number - 1,
-        "kind": "message",
-        "role": "user" if number % 2 else "assistant",
-        "content": "Where?" if number % 2 else "Here.",
-        "created_at": NOON,
-        **columns,
-    }
+def contents(document: Row) -> dict[str, bytes]:
+    """The bodies by hash, each put together from what stands before it."""
+    found: dict[str, bytes] = {}
+    for payload in document["payloads"]:
+        content = _content(payload, found)
+        assert payload["hash"] not in found, "each body is there once"
+        if content is not None:
+            assert len(content) == payload["size"]
+            assert blake2b(content, digest_size=16).hexdigest() == payload["hash"]
+        found[payload["hash"]] = content or b""
+    return found
 
 
-def request(number: int = 1, **columns: Any) -> Json:
-    return {
-        "id": id_of("req", number),
-        "project_id": "default",
-        "session_id": id_of("sess"),
-        "turn_id": id_of("turn"),
-        "run_id": id_of("run"),
-        "step_id": id_of("step", number),
-        "provider_name": "p",
-        "endpoint": "chat.completions",
-        "method": "POST",
-        "url": "https://example.com/v1/chat/completions",
-        "model": "m",
-        "stream": 0,
-        "status_code": 200,
-        "request_headers": [["content-type", "application/json"]],
-        "response_headers": [["content-type", "application/json"], ["x-request-id", "r1"]],
-        "request_payload": hash_of(SENT),
-        "response_body": hash_of(ANSWERED),
-        "frames": [[0, 5]],
-        "started_at": NOON,
-        "ended_at": NOON,
-        "latency_ms": 12,
-        **columns,
-    }
+def _content(payload: Row, found: dict[str, bytes]) -> bytes | None:
+    if "text" in payload:
+        return str(payload["text"]).encode()
+    if "base64" in payload:
+        return base64.b64decode(payload["base64"], validate=True)
+    if "parts" in payload:
+        parts: Sequence[Any] = payload["parts"]
+        return b"".join(p.encode() if isinstance(p, str) else found[p["ref"]] for p in parts)
+    return None
 
 
-def event(seq: int = 1, **columns: Any) -> Json:
-    return {
-        "seq": seq,
-        "type": "message.added",
-        "at": NOON,
-        "project_id": "default",
-        "session_id": id_of("sess"),
-        "turn_id": id_of("turn"),
-        "run_id": None,
-        "step_id": None,
-        "payload": {
-            "message_id": id_of("msg"),
-            "kind": "message",
-            "role": "user",
-            "token_count": None,
-            "tool_call_id": None,
-            "text": "Where?",
-        },
-        **columns,
-    }
-
-
-def bundle(**changes: Any) -> Json:
-    """A whole bundle; `changes` stand in the place of its fields."""
-    whole = {
-        "xgw_bundle": 1,
-        "exported_at": EXPORTED_AT,
-        "xgw": {"version": "9.8.7", "python": "3.11", "libraries": {}},
-        "asked_for": [id_of("sess")],
-        "filter": None,
-        "sessions": [session()],
-        "turns": [turn()],
-        "runs": [run()],
-        "steps": [step()],
-        "messages": [message(1), message(2)],
-        "request_logs": [request()],
-        "events": [event()],
-        "agents": [],
-        "payloads": [body(SENT), body(ANSWERED)],
-        "redaction": {"on": True, "bodies": True, "masked": []},
-        "imported": None,
-    }
-    return copy.deepcopy(whole | changes)
-
-
-def lines(whole: Json) -> bytes:
-    """The same as JSON lines."""
-    head = ("xgw_bundle", "exported_at", "xgw", "asked_for", "filter")
-    told: list[Json] = [{name: whole[name] for name in head}]
-    for table in whole:
-        if isinstance(whole[table], list) and table not in head:
-            told += [{"table": table, "row": row} for row in whole[table]]
-    told.append({name: whole[name] for name in ("redaction", "imported")})
-    return b"".join(json.dumps(line).encode() + b"\n" for line in told)
-
-
-def spelled(whole: Json) -> bytes:
-    return json.dumps(whole).encode()
-
-
-def packed(whole: Json) -> bytes:
-    return gzip.compress(spelled(whole))
-
-
-def add(folder: Path, content: bytes, name: str = "bug.json") -> Import:
-    """Import it beside a store in this folder."""
-    return Imports(folder / "xgw.db").add(BytesIO(content), name)[0]
+def named(document: Row) -> set[str]:
+    """The hashes of bodies that rows name."""
+    rows = [row for table in TABLES for row in document[table]]
+    return {row[name] for row in rows for name in BODIES if row.get(name)}

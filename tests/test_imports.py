@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import bundles
-from bundles import body, bundle, event, hash_of, id_of, message, request, run, session, step, turn
+import handmade
+from handmade import body, bundle, event, hash_of, id_of, message, request, run, session, step, turn
 from xgw.portable import imports
 from xgw.portable.imports import Imports
 from xgw.portable.parsing import MOST_ROW, read_pieces
@@ -34,7 +34,7 @@ def files(folder: Path) -> list[str]:
 def refusal(folder: Path, content: bytes) -> str:
     """The sentence with which a bundle is refused; nothing may be left of it."""
     with pytest.raises(BadBundle) as raised:
-        bundles.add(folder, content)
+        handmade.add(folder, content)
     assert files(folder) == []
     assert Imports(folder / "xgw.db").list() == []
     sentence = str(raised.value)
@@ -42,13 +42,13 @@ def refusal(folder: Path, content: bytes) -> str:
     return sentence
 
 
-@pytest.mark.parametrize("spelled", [bundles.spelled, bundles.packed, bundles.lines])
+@pytest.mark.parametrize("spelled", [handmade.spelled, handmade.packed, handmade.lines])
 def test_every_spelling_is_read(tmp_path: Path, spelled: Callable[[Json], bytes]) -> None:
-    one = bundles.add(tmp_path, spelled(bundle()), "../some/where/bug.json")
+    one = handmade.add(tmp_path, spelled(bundle()), "../some/where/bug.json")
 
     assert one.file == "bug.json"
     assert one.version == "9.8.7"
-    assert one.to_json()["exported_at"] == bundles.EXPORTED_AT
+    assert one.to_json()["exported_at"] == handmade.EXPORTED_AT
     assert one.counts == {
         "sessions": 1,
         "turns": 1,
@@ -65,19 +65,19 @@ def test_every_spelling_is_read(tmp_path: Path, spelled: Callable[[Json], bytes]
         assert found["id"] == id_of("sess")
         said = messages.list_messages(store, id_of("sess"), Page(10, None, "asc")).rows
         assert [row["content"] for row in said] == ["Where?", "Here."]
-        assert payloads.find_body(store, hash_of(bundles.SENT)) == bundles.SENT.encode()
+        assert payloads.find_body(store, hash_of(handmade.SENT)) == handmade.SENT.encode()
 
 
 def test_the_same_bundle_twice_is_one_import(tmp_path: Path) -> None:
-    first = bundles.add(tmp_path, bundles.spelled(bundle()))
-    again, is_new = Imports(tmp_path / "xgw.db").add(BytesIO(bundles.packed(bundle())), "other.gz")
+    first = handmade.add(tmp_path, handmade.spelled(bundle()))
+    again, is_new = Imports(tmp_path / "xgw.db").add(BytesIO(handmade.packed(bundle())), "other.gz")
 
     assert (again.id, again.file, is_new) == (first.id, "bug.json", False)
     assert len(files(tmp_path)) == 1
 
 
 def test_a_removed_import_is_gone(tmp_path: Path) -> None:
-    one = bundles.add(tmp_path, bundles.spelled(bundle()))
+    one = handmade.add(tmp_path, handmade.spelled(bundle()))
     there = Imports(tmp_path / "xgw.db")
 
     assert there.get(one.id[:12]).id == one.id
@@ -95,7 +95,7 @@ def test_what_a_killed_import_left_is_cleared(tmp_path: Path) -> None:
     (folder / "dead.part-wal").write_bytes(b"half")
     (folder / "dead.part.owner").write_text("other-boot:1:1")
 
-    one = bundles.add(tmp_path, bundles.spelled(bundle()))
+    one = handmade.add(tmp_path, handmade.spelled(bundle()))
 
     assert files(tmp_path) == [f"{one.id}.db"]
 
@@ -108,7 +108,7 @@ def test_an_older_version_is_converted_on_the_way_in() -> None:
         yield name, value
 
     versions = Versions(3, {1: named_anew, 2: lambda piece: iter([piece])})
-    file = Unpacked(BytesIO(bundles.spelled(bundle())))
+    file = Unpacked(BytesIO(handmade.spelled(bundle())))
 
     rows = [value for name, value in read_pieces(file, versions) if name == "sessions"]
 
@@ -135,7 +135,7 @@ def test_a_body_of_parts_is_put_together(tmp_path: Path) -> None:
             "size": len(sent),
             "parts": ['{"model": "m", "messages": [', {"ref": hash_of(pair)}, "]}"],
         },
-        body(bundles.ANSWERED),
+        body(handmade.ANSWERED),
     ]
     whole = bundle(
         steps=[step(input_payload=hash_of(sent))],
@@ -143,17 +143,17 @@ def test_a_body_of_parts_is_put_together(tmp_path: Path) -> None:
         payloads=told,
     )
 
-    one = bundles.add(tmp_path, bundles.spelled(whole))
+    one = handmade.add(tmp_path, handmade.spelled(whole))
 
     with imports.opened(one.path) as store:
         assert payloads.find_body(store, hash_of(sent)) == sent.encode()
 
 
 def test_a_body_may_be_gone(tmp_path: Path) -> None:
-    one = bundles.add(tmp_path, bundles.spelled(bundle(payloads=[body(bundles.SENT)])))
+    one = handmade.add(tmp_path, handmade.spelled(bundle(payloads=[body(handmade.SENT)])))
 
     with imports.opened(one.path) as store:
-        assert payloads.find_body(store, hash_of(bundles.ANSWERED)) is None
+        assert payloads.find_body(store, hash_of(handmade.ANSWERED)) is None
 
 
 def test_what_was_left_out_is_told(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ def test_what_was_left_out_is_told(tmp_path: Path) -> None:
     whole = bundle(
         messages=[message(content=gap, parts=gap, tool_calls=[{"name": "t", "arguments": gap}])],
         events=[event(payload={"text": gap})],
-        payloads=[{"hash": hash_of(bundles.SENT), "size": 99}],
+        payloads=[{"hash": hash_of(handmade.SENT), "size": 99}],
         redaction={"on": True, "bodies": False, "masked": []},
     )
 
-    one = bundles.add(tmp_path, bundles.spelled(whole))
+    one = handmade.add(tmp_path, handmade.spelled(whole))
 
     assert not one.has_bodies
     with imports.opened(one.path) as store:
@@ -187,7 +187,7 @@ def nested(levels: int) -> Json:
 
 def with_text(text: str, **changes: Any) -> bytes:
     """A bundle with a piece of its text replaced by another."""
-    return bundles.spelled(bundle(**changes)).replace(b'"HERE"', text.encode())
+    return handmade.spelled(bundle(**changes)).replace(b'"HERE"', text.encode())
 
 
 def doubling(levels: int) -> list[Json]:
@@ -205,17 +205,20 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "no JSON": (lambda: b"hello", "no valid JSON"),
     "no object": (lambda: b"[1]", "is no JSON object"),
     "another document": (lambda: b'{"log": {"entries": []}}', "does not begin with 'xgw_bundle'"),
-    "a newer one": (lambda: bundles.spelled(bundle(xgw_bundle=2)), "version 2, and this xgw reads"),
-    "no version": (lambda: bundles.spelled(bundle(xgw_bundle="1")), "no version"),
-    "version 0": (lambda: bundles.spelled(bundle(xgw_bundle=0)), "no version"),
-    "an unknown field": (lambda: bundles.spelled(bundle(more=1)), "not known: 'more'"),
-    "cut off": (lambda: bundles.spelled(bundle())[:-40], "not whole"),
-    "lines cut off": (lambda: bundles.lines(bundle())[:-90].rpartition(b"\n")[0], "not whole"),
-    "gzip cut off": (lambda: bundles.packed(bundle())[:-20], "not whole"),
-    "gzip damaged": (lambda: bundles.packed(bundle())[:60] + b"\0" * 200, "no valid gzip"),
-    "more behind it": (lambda: bundles.spelled(bundle()) + b"{]", "no valid JSON"),
+    "a newer one": (
+        lambda: handmade.spelled(bundle(xgw_bundle=2)),
+        "version 2, and this xgw",
+    ),
+    "no version": (lambda: handmade.spelled(bundle(xgw_bundle="1")), "no version"),
+    "version 0": (lambda: handmade.spelled(bundle(xgw_bundle=0)), "no version"),
+    "an unknown field": (lambda: handmade.spelled(bundle(more=1)), "not known: 'more'"),
+    "cut off": (lambda: handmade.spelled(bundle())[:-40], "not whole"),
+    "lines cut off": (lambda: handmade.lines(bundle())[:-90].rpartition(b"\n")[0], "not whole"),
+    "gzip cut off": (lambda: handmade.packed(bundle())[:-20], "not whole"),
+    "gzip damaged": (lambda: handmade.packed(bundle())[:60] + b"\0" * 200, "no valid gzip"),
+    "more behind it": (lambda: handmade.spelled(bundle()) + b"{]", "no valid JSON"),
     "a field twice": (
-        lambda: bundles.spelled(bundle())[:-1] + b', "filter": null}',
+        lambda: handmade.spelled(bundle())[:-1] + b', "filter": null}',
         "says 'filter' twice",
     ),
     "a key twice": (
@@ -227,93 +230,96 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: with_text("9" * 40, sessions=[session(input_tokens="HERE")]),
         "no valid JSON",
     ),
-    "too deep": (lambda: bundles.spelled(bundle(sessions=[session(metadata=nested(300))])), "deep"),
-    "no list": (lambda: bundles.spelled(bundle(turns={})), "turns is no list"),
-    "no row": (lambda: bundles.spelled(bundle(turns=[7])), "turns[0] is no row"),
+    "too deep": (
+        lambda: handmade.spelled(bundle(sessions=[session(metadata=nested(300))])),
+        "deep",
+    ),
+    "no list": (lambda: handmade.spelled(bundle(turns={})), "turns is no list"),
+    "no row": (lambda: handmade.spelled(bundle(turns=[7])), "turns[0] is no row"),
     "an unknown column": (
-        lambda: bundles.spelled(bundle(sessions=[session(surprise=1)])),
+        lambda: handmade.spelled(bundle(sessions=[session(surprise=1)])),
         "no column 'surprise'",
     ),
     "an unknown table": (
-        lambda: bundles.lines(bundle()).replace(b'"table": "runs"', b'"table": "api_keys"'),
+        lambda: handmade.lines(bundle()).replace(b'"table": "runs"', b'"table": "api_keys"'),
         "not known: 'api_keys'",
     ),
     "a path for an id": (
-        lambda: bundles.spelled(bundle(sessions=[session(id="../../etc/passwd")])),
+        lambda: handmade.spelled(bundle(sessions=[session(id="../../etc/passwd")])),
         "sessions[0].id is no id",
     ),
     "NUL in an id": (
-        lambda: bundles.spelled(bundle(sessions=[session(id="sess_\0")])),
+        lambda: handmade.spelled(bundle(sessions=[session(id="sess_\0")])),
         "sessions[0].id is no id",
     ),
     "an id twice": (
-        lambda: bundles.spelled(bundle(sessions=[session(), session(session_key="b")])),
+        lambda: handmade.spelled(bundle(sessions=[session(), session(session_key="b")])),
         "two rows with the same sessions.id",
     ),
     "a turn of nothing": (
-        lambda: bundles.spelled(bundle(turns=[turn(session_id=id_of("sess", 9))])),
+        lambda: handmade.spelled(bundle(turns=[turn(session_id=id_of("sess", 9))])),
         "turns that stands in none of its sessions",
     ),
     "a state that is none": (
-        lambda: bundles.spelled(bundle(turns=[turn(status="great")])),
+        lambda: handmade.spelled(bundle(turns=[turn(status="great")])),
         "turns[0].status is none of",
     ),
     "a missing state": (
-        lambda: bundles.spelled(bundle(turns=[turn(status=None)])),
+        lambda: handmade.spelled(bundle(turns=[turn(status=None)])),
         "turns[0].status is missing",
     ),
     "a text for a number": (
-        lambda: bundles.spelled(bundle(steps=[step(latency_ms="long")])),
+        lambda: handmade.spelled(bundle(steps=[step(latency_ms="long")])),
         "steps[0].latency_ms is no whole number",
     ),
     "a list for a text": (
-        lambda: bundles.spelled(bundle(messages=[message(content=["a"])])),
+        lambda: handmade.spelled(bundle(messages=[message(content=["a"])])),
         "messages[0].content is no text",
     ),
     "a list for metadata": (
-        lambda: bundles.spelled(bundle(runs=[run(metadata=[1])])),
+        lambda: handmade.spelled(bundle(runs=[run(metadata=[1])])),
         "runs[0].metadata is no object",
     ),
     "odd frames": (
-        lambda: bundles.spelled(bundle(request_logs=[request(frames=[[9, 1], [3, 2]])])),
+        lambda: handmade.spelled(bundle(request_logs=[request(frames=[[9, 1], [3, 2]])])),
         "request_logs[0].frames is no list of offsets",
     ),
     "no time": (
-        lambda: bundles.spelled(bundle(turns=[turn(started_at="yesterday")])),
+        lambda: handmade.spelled(bundle(turns=[turn(started_at="yesterday")])),
         "turns[0].started_at not a time",
     ),
     "a time out of range": (
-        lambda: bundles.spelled(bundle(turns=[turn(started_at="9999-12-31T23:59:59Z")])),
+        lambda: handmade.spelled(bundle(turns=[turn(started_at="9999-12-31T23:59:59Z")])),
         "is not in the years 1970 to 2200",
     ),
     "an event that is none": (
-        lambda: bundles.spelled(bundle(events=[event(type="boom")])),
+        lambda: handmade.spelled(bundle(events=[event(type="boom")])),
         "events[0].type is no type of event",
     ),
     "a seq that is none": (
-        lambda: bundles.spelled(bundle(events=[event(seq=0)])),
+        lambda: handmade.spelled(bundle(events=[event(seq=0)])),
         "events[0].seq is no seq",
     ),
     "a reference in an event": (
-        lambda: bundles.spelled(bundle(events=[event(payload={"text": {"payload": "x"}})])),
+        lambda: handmade.spelled(bundle(events=[event(payload={"text": {"payload": "x"}})])),
         "events[0].payload has text that is no text",
     ),
     "a wrong hash": (
-        lambda: bundles.spelled(bundle(payloads=[{**body("a"), "text": "b"}])),
+        lambda: handmade.spelled(bundle(payloads=[{**body("a"), "text": "b"}])),
         "payloads[0] is not what its hash and size say",
     ),
     "a wrong size": (
-        lambda: bundles.spelled(bundle(payloads=[{**body("a"), "size": 2}])),
+        lambda: handmade.spelled(bundle(payloads=[{**body("a"), "size": 2}])),
         "payloads[0] is not what its hash and size say",
     ),
     "a reference to nothing": (
-        lambda: bundles.spelled(
+        lambda: handmade.spelled(
             bundle(payloads=[{"hash": hash_of("a"), "size": 1, "parts": [{"ref": hash_of("a")}]}])
         ),
         "which is not before it",
     ),
     "a circle": (
-        lambda: bundles.spelled(
+        lambda: handmade.spelled(
             bundle(
                 payloads=[
                     {"hash": hash_of("a"), "size": 1, "parts": [{"ref": hash_of("b")}]},
@@ -323,19 +329,19 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "which is not before it",
     ),
-    "bodies that double": (lambda: bundles.spelled(bundle(payloads=doubling(14))), "far more"),
+    "bodies that double": (lambda: handmade.spelled(bundle(payloads=doubling(14))), "far more"),
     "a body that is too long": (
-        lambda: bundles.spelled(
+        lambda: handmade.spelled(
             bundle(payloads=[{"hash": "0" * 32, "size": 1 << 40, "parts": []}])
         ),
         "payloads[0] is over 256 MiB",
     ),
     "rows behind bodies": (
-        lambda: bundles.lines(bundle()) + b'{"table": "sessions", "row": {}}\n',
+        lambda: handmade.lines(bundle()) + b'{"table": "sessions", "row": {}}\n',
         "sessions behind its payloads",
     ),
     "no base64": (
-        lambda: bundles.spelled(bundle(payloads=[{"hash": "0" * 32, "size": 1, "base64": "?"}])),
+        lambda: handmade.spelled(bundle(payloads=[{"hash": "0" * 32, "size": 1, "base64": "?"}])),
         "payloads[0] is no base64",
     ),
 }
@@ -355,7 +361,7 @@ def test_an_entry_that_is_far_too_long_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_denser_than_any_record_is_refused(tmp_path: Path) -> None:
-    lines = bundles.lines(bundle()).splitlines()
+    lines = handmade.lines(bundle()).splitlines()
     bomb = gzip.compress((b" " * LONG).join(lines[:8]), 6)
     assert LONG * 7 > DENSE_FROM
 
@@ -365,4 +371,4 @@ def test_a_file_that_is_denser_than_any_record_is_refused(tmp_path: Path) -> Non
 def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
     whole = bundle(events=[event(seq=10**9), event(seq=(1 << 63) - 1)])
 
-    assert bundles.add(tmp_path, bundles.spelled(whole)).counts["events"] == 2
+    assert handmade.add(tmp_path, handmade.spelled(whole)).counts["events"] == 2

@@ -72,5 +72,8 @@ def read_originals(
 
 def read_size(store: Store, hash: str) -> int | None:
     """The size of a body that was left out of the bundle; None if it was not."""
-    rows = store.sql(f"SELECT size FROM {SIZES} WHERE hash = ?", (hash,))
+    try:
+        rows = store.sql(f"SELECT size FROM {SIZES} WHERE hash = ?", (hash,))
+    except peewee.OperationalError:
+        return None
     return rows[0][0] if rows else None

@@ -1,0 +1,184 @@
+"""The command `export`: all that was recorded of something, in one file that can be handed on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xgw.cli import placing, reading
+from xgw.cli.configuration import with_configuration
+from xgw.cli.terminal import note
+from xgw.errors import UsageError, WorkError
+
+if TYPE_CHECKING:
+    from xgw.config import Loaded
+    from xgw.portable.chosen import Root
+    from xgw.store.database import Store
+
+SEVERAL = "xgw-export"
+"""What a file is called that is not of one thing alone."""
+
+
+class _Formats(click.ParamType[str]):
+    """The formats there are, looked up when they are asked for."""
+
+    name = "format"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from xgw.portable.writing import FORMATS
+
+        if value not in FORMATS:
+            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        return value
+
+
+@click.command()
+@click.argument("refs", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--format", "format", type=_Formats(), metavar="FORMAT", help="json (if not given) or jsonl."
+)
+@click.option(
+    "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
+)
+@click.option(
+    "--filter", "query", metavar="QUERY", help="Sessions that fit, as `xgw sessions` has it."
+)
+@click.option(
+    "--no-bodies", is_flag=True, help="Leave out what was said: lengths and hashes alone."
+)
+@with_configuration
+def export(
+    config_path: Path | None,
+    db: str | None,
+    refs: tuple[str, ...],
+    format: str | None,
+    output: str | None,
+    query: str | None,
+    no_bodies: bool,
+) -> None:
+    """Export what was recorded of a session, turn, run, step, message or request: a bug report.
+
+    ID is what `xgw show` takes: an id, whole or in part, a session's key, `last`. Several make one
+    document; without any it holds the whole store. Without -o it goes to stdout, from a terminal
+    into a file of the id's name. What was imported is exported again as it was; an import's own id
+    is all of it.
+
+    \b
+    Examples:
+      xgw export last
+      xgw export checkout-42 -o report.json
+      xgw export --filter 'state:error cost>0.1' -o reports/
+      xgw export --format jsonl -o - | gzip > store.jsonl.gz
+    """
+    from xgw.portable.writing import DEFAULT
+
+    if refs and query is not None:
+        raise UsageError("give ids or --filter, not both")
+    with _opened(config_path, db, refs) as (loaded, store, refs):
+        roots = _roots(store, refs) if query is None else _fitting(store, query)
+        _Export(loaded, store, format or DEFAULT, query, bodies=not no_bodies).place(roots, output)
+
+
+@contextlib.contextmanager
+def _opened(
+    config_path: Path | None, db: str | None, refs: tuple[str, ...]
+) -> Iterator[tuple[Loaded, Store, tuple[str, ...]]]:
+    """The store that has what is named first, and all that is named; an import by its own id."""
+    from xgw.cli import places
+    from xgw.cli.configuration import load
+    from xgw.portable import imports
+    from xgw.portable.naming import ID
+
+    if len(refs) == 1 and ID.fullmatch(refs[0]):
+        loaded = load(config_path, db)
+        one = imports.Imports(loaded.config.storage.path).get(refs[0])
+        with imports.opened(one.path) as store:
+            yield loaded, store, ()
+    elif refs:
+        with places.holding(config_path, db, refs[0]) as (loaded, place):
+            yield loaded, place.store, refs
+    else:
+        with reading.opened(config_path, db) as (loaded, store):
+            yield loaded, store, ()
+
+
+def _roots(store: Store, refs: Iterable[str]) -> list[Root] | None:
+    """What is named, each once; None for everything."""
+    return list(dict.fromkeys(root_of(store, ref) for ref in refs)) or None
+
+
+def root_of(store: Store, ref: str) -> Root:
+    """What this names; of an event, the turn or the session that it tells of."""
+    from xgw.cli import refs
+    from xgw.portable.chosen import Root
+
+    found = refs.get(store, ref)
+    if found.kind != "event":
+        return Root(found.kind, found.row["id"])
+    event = found.row
+    if event.turn_id is not None:
+        return Root("turn", event.turn_id)
+    if event.session_id is not None:
+        return Root("session", event.session_id)
+    raise WorkError(f"the event {ref} tells of no session and no turn")
+
+
+def _fitting(store: Store, query: str) -> list[Root]:
+    from xgw.portable.chosen import fitting
+
+    wanted = reading.filters_of("sessions", {"q": query})
+    with reading.refused_as_usage():
+        found = list(fitting(store, wanted))
+    if not found:
+        raise WorkError(f"no session fits {query!r}")
+    return found
+
+
+class _Export:
+    """What is written, and how."""
+
+    def __init__(
+        self, loaded: Loaded, store: Store, format: str, query: str | None, *, bodies: bool
+    ) -> None:
+        from xgw.portable.definitions import definitions
+        from xgw.portable.writing import FORMATS
+
+        self.store = store
+        self._definition_of = definitions(loaded.config)
+        self._format = format
+        self._suffix = FORMATS[format].suffix
+        self._query = query
+        self._bodies = bodies
+
+    def place(self, roots: list[Root] | None, output: str | None) -> None:
+        """Write it where it is wanted."""
+        if output == placing.STDOUT or (output is None and not sys.stdout.isatty()):
+            placing.to_stdout(self._writing(roots))
+        elif output is None:
+            self._to_file(placing.free_path(self._stem(roots), self._suffix), roots)
+        elif not placing.is_folder(output):
+            self._to_file(Path(output), roots)
+        elif roots is None:
+            self._to_file(Path(output, f"{SEVERAL}{self._suffix}"), None)
+        else:
+            for root in roots:
+                self._to_file(Path(output, f"{root.id}{self._suffix}"), [root])
+
+    def _stem(self, roots: list[Root] | None) -> str:
+        return roots[0].id if roots and len(roots) == 1 else SEVERAL
+
+    def _to_file(self, path: Path, roots: list[Root] | None) -> None:
+        placing.to_file(path, self._writing(roots))
+        note(f"Wrote {path}")
+
+    def _writing(self, roots: list[Root] | None) -> placing.Write:
+        from xgw.portable.source import Asked
+        from xgw.portable.writing import write
+
+        asked = Asked(roots, self._definition_of, self._query, self._bodies)
+        return lambda out: write(self.store, asked, self._format, out)
