@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
     "export": ("xgw.cli.export", "export", "Export what was recorded: a bug report."),
     "import": ("xgw.cli.importing", "import_", "Open a bundle, to be read."),
+    "replay": ("xgw.cli.replay", "replay", "Serve a bundle as a provider that answers again."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
     "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
     "approve": ("xgw.cli.deciding", "approve", "Approve a tool call that waits."),
