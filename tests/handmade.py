@@ -145,7 +145,7 @@ def request(number: int = 1, **columns: Any) -> Json:
         "run_id": id_of("run"),
         "step_id": id_of("step", number),
         "provider_name": "p",
-        "endpoint": "chat.completions",
+        "endpoint": "/chat/completions",
         "method": "POST",
         "url": "https://example.com/v1/chat/completions",
         "model": "m",

@@ -34,6 +34,16 @@ from xgw.values import UpstreamFailure
 HOLD_MS = 2000
 MOST_EVENT = 256 << 20
 
+BROKEN = frozenset(
+    {
+        "upstream_connection",
+        "upstream_protocol_error",
+        "upstream_timeout",
+        "upstream_truncated",
+    }
+)
+"""What an exchange ends with whose bytes do not say by themselves that they are not all."""
+
 Ending = Literal["whole", "cut", "reset", "silence"]
 """After the last bytes: the proper end; a connection that closes, is reset, says no more."""
 
@@ -128,8 +138,8 @@ class _Blocks:
             return content
         recorded = self._recorded
         self.ms = max(self.ms, recorded.latency_ms)
-        if recorded.error_type in ("upstream_connection", "upstream_timeout"):
-            raise UpstreamFailure(recorded.error_type, recorded.error_message)
+        if recorded.error_type in BROKEN:
+            raise UpstreamFailure(recorded.error_type or "", recorded.error_message)
         return b""
 
 
@@ -151,8 +161,8 @@ def _answer(recorded: Recorded, blocks: _Blocks, wants_usage: bool) -> Script:
         return _streamed(recorded, [(recorded.latency_ms, b"".join(events))])
     if streams:
         return _whole(recorded, _completion(blocks))
-    if recorded.error_type in ("upstream_connection", "upstream_timeout"):
-        raise UpstreamFailure(recorded.error_type, recorded.error_message)
+    if recorded.error_type in BROKEN:
+        raise UpstreamFailure(recorded.error_type or "", recorded.error_message)
     parse_completion(recorded.content)
     return _whole(recorded, repair_completion(recorded.content))
 
