@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sessions": ("xgw.cli.listing", "sessions", "List sessions, the latest first."),
     "show": ("xgw.cli.show", "show", "Tell all about a session, turn, run, step or request."),
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
+    "export": ("xgw.cli.export", "export", "Export what was recorded: a bug report."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
     "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
     "approve": ("xgw.cli.deciding", "approve", "Approve a tool call that waits."),

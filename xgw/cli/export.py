@@ -1,0 +1,110 @@
+"""The command `export`: all that was recorded of something, in one file that can be handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xgw.cli import reading
+from xgw.cli.configuration import with_configuration
+from xgw.errors import UsageError, WorkError
+
+if TYPE_CHECKING:
+    from xgw.portable.chosen import Root
+    from xgw.store.database import Store
+
+
+class _Formats(click.ParamType[str]):
+    """The formats there are, looked up when they are asked for."""
+
+    name = "format"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from xgw.portable.writing import FORMATS
+
+        if value not in FORMATS:
+            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        return value
+
+
+@click.command()
+@click.argument("refs", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--format", "format", type=_Formats(), metavar="FORMAT", help="json (if not given) or jsonl."
+)
+@click.option(
+    "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
+)
+@click.option(
+    "--filter", "query", metavar="QUERY", help="Sessions that fit, as `xgw sessions` has it."
+)
+@click.option(
+    "--no-bodies", is_flag=True, help="Leave out what was said: lengths and hashes alone."
+)
+@with_configuration
+def export(
+    config_path: Path | None,
+    db: str | None,
+    refs: tuple[str, ...],
+    format: str | None,
+    output: str | None,
+    query: str | None,
+    no_bodies: bool,
+) -> None:
+    """Export what was recorded of a session, turn, run, step, message or request: a bug report.
+
+    ID is what `xgw show` takes: an id, whole or in part, a session's key, `last`. Several make one
+    document; without any it holds the whole store. Without -o it goes to stdout, from a terminal
+    into a file of the id's name.
+
+    \b
+    Examples:
+      xgw export last
+      xgw export checkout-42 -o report.json
+      xgw export --filter 'state:error cost>0.1' -o reports/
+      xgw export --format jsonl -o - | gzip > store.jsonl.gz
+    """
+    from xgw.cli.exporting import Export
+    from xgw.portable.writing import DEFAULT
+
+    if refs and query is not None:
+        raise UsageError("give ids or --filter, not both")
+    with reading.opened(config_path, db) as (loaded, store):
+        roots = _roots(store, refs) if query is None else _fitting(store, query)
+        wanted = Export(loaded.config, store, format or DEFAULT, query, bodies=not no_bodies)
+        wanted.place(roots, output)
+
+
+def _roots(store: Store, refs: Iterable[str]) -> list[Root] | None:
+    """What is named, each once; None for everything."""
+    return list(dict.fromkeys(root_of(store, ref) for ref in refs)) or None
+
+
+def root_of(store: Store, ref: str) -> Root:
+    """What this names; of an event, the turn or the session that it tells of."""
+    from xgw.cli import refs
+    from xgw.portable.chosen import Root
+
+    found = refs.get(store, ref)
+    if found.kind != "event":
+        return Root(found.kind, found.row["id"])
+    event = found.row
+    if event.turn_id is not None:
+        return Root("turn", event.turn_id)
+    if event.session_id is not None:
+        return Root("session", event.session_id)
+    raise WorkError(f"the event {ref} tells of no session and no turn")
+
+
+def _fitting(store: Store, query: str) -> list[Root]:
+    from xgw.portable.chosen import fitting
+
+    wanted = reading.filters_of("sessions", {"q": query})
+    with reading.refused_as_usage():
+        found = list(fitting(store, wanted))
+    if not found:
+        raise WorkError(f"no session fits {query!r}")
+    return found
