@@ -297,6 +297,24 @@ def test_sessions_do_not_wait_for_one_another(play: Any) -> None:
     assert [playing.post(ask(content))[0] for content in "bac"] == [200, 200, 200]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "sent", "status"),
+    [
+        ("Write to [email-3], please", "Write to someone@example.org, please", 200),
+        ("Write to [email-3], please", "Write to the boss, please", 409),
+        ("Ticket [pattern-1] of [email-1]", "Ticket T-77 of someone@example.org", 200),
+        ("Ticket [pattern-1] of us", "Ticket T-77 of them", 409),
+        ("the key is [masked].", "the key is sk-abc.", 200),
+    ],
+)
+def test_a_placeholder_stands_for_what_would_be_masked(
+    play: Any, recorded: str, sent: str, status: int
+) -> None:
+    playing = play(told(call(1, recorded, (0, 1))))
+
+    assert playing.post(ask(sent))[0] == status
+
+
 def tries(*ends: dict[str, Any]) -> bytes:
     """A bundle of one call that was tried so often."""
     steps, requests = [], []

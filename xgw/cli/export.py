@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from xgw.cli import placing, reading
+from xgw.cli import reading
 from xgw.cli.configuration import with_configuration
-from xgw.cli.terminal import note
 from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
     from xgw.config import Loaded
     from xgw.portable.chosen import Root
     from xgw.store.database import Store
-
-SEVERAL = "xgw-export"
-"""What a file is called that is not of one thing alone."""
 
 
 class _Formats(click.ParamType[str]):
@@ -75,13 +70,15 @@ def export(
       xgw export --filter 'state:error cost>0.1' -o reports/
       xgw export --format jsonl -o - | gzip > store.jsonl.gz
     """
+    from xgw.cli.exporting import Export
     from xgw.portable.writing import DEFAULT
 
     if refs and query is not None:
         raise UsageError("give ids or --filter, not both")
     with _opened(config_path, db, refs) as (loaded, store, refs):
         roots = _roots(store, refs) if query is None else _fitting(store, query)
-        _Export(loaded, store, format or DEFAULT, query, bodies=not no_bodies).place(roots, output)
+        wanted = Export(loaded.config, store, format or DEFAULT, query, bodies=not no_bodies)
+        wanted.place(roots, output)
 
 
 @contextlib.contextmanager
@@ -137,48 +134,3 @@ def _fitting(store: Store, query: str) -> list[Root]:
     if not found:
         raise WorkError(f"no session fits {query!r}")
     return found
-
-
-class _Export:
-    """What is written, and how."""
-
-    def __init__(
-        self, loaded: Loaded, store: Store, format: str, query: str | None, *, bodies: bool
-    ) -> None:
-        from xgw.portable.definitions import definitions
-        from xgw.portable.writing import FORMATS
-
-        self.store = store
-        self._definition_of = definitions(loaded.config)
-        self._format = format
-        self._suffix = FORMATS[format].suffix
-        self._query = query
-        self._bodies = bodies
-
-    def place(self, roots: list[Root] | None, output: str | None) -> None:
-        """Write it where it is wanted."""
-        if output == placing.STDOUT or (output is None and not sys.stdout.isatty()):
-            placing.to_stdout(self._writing(roots))
-        elif output is None:
-            self._to_file(placing.free_path(self._stem(roots), self._suffix), roots)
-        elif not placing.is_folder(output):
-            self._to_file(Path(output), roots)
-        elif roots is None:
-            self._to_file(Path(output, f"{SEVERAL}{self._suffix}"), None)
-        else:
-            for root in roots:
-                self._to_file(Path(output, f"{root.id}{self._suffix}"), [root])
-
-    def _stem(self, roots: list[Root] | None) -> str:
-        return roots[0].id if roots and len(roots) == 1 else SEVERAL
-
-    def _to_file(self, path: Path, roots: list[Root] | None) -> None:
-        placing.to_file(path, self._writing(roots))
-        note(f"Wrote {path}")
-
-    def _writing(self, roots: list[Root] | None) -> placing.Write:
-        from xgw.portable.source import Asked
-        from xgw.portable.writing import write
-
-        asked = Asked(roots, self._definition_of, self._query, self._bodies)
-        return lambda out: write(self.store, asked, self._format, out)

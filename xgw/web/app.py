@@ -150,9 +150,13 @@ class Services:
         self.store.close()
 
     def _read_agents(self) -> Agents:
-        roster = Roster(self.config)
-        self.on_stop.append(roster.servers.close)
-        return roster
+        self._roster = Roster(self.config)
+        self.on_stop.append(self._roster.servers.close)
+        return self._roster
+
+    def configured(self) -> Config:
+        """The configuration in force: the agents of its files may be other ones by now."""
+        return self._roster.config
 
     def _with_demo(self, config: Config) -> Config:
         """The demo provider gets the address of its server, which starts now."""
@@ -184,6 +188,10 @@ class Reader(Services):
     def _read_agents(self) -> Agents:
         """None: what is configured here says nothing of another's agents."""
         return {}
+
+    def configured(self) -> Config:
+        """The configuration with which the server started."""
+        return self.config.config
 
 
 def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flask:

@@ -7,22 +7,19 @@ the usage in a stream, may be there or not.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from xgw.masking import MASK
+from xgw.portable.replay.masked import as_masked, stands_for
 
 OWN_METADATA = frozenset({"session_id", "turn_id", "task_id", "end_user_id", "parent_turn_id"})
 SHOWN = 500
 
 MISSING = object()
 """Stands for what is not there at all."""
-
-Same = Callable[[str, str], bool]
-"""Whether a text in the record may stand for one that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +52,17 @@ class Difference:
         )
 
 
-def exactly(recorded: str, sent: str) -> bool:
-    """The very same text, or one that was masked when it was recorded."""
-    return recorded in (sent, MASK)
+def first_difference(recorded: Any, sent: Any) -> Difference | None:
+    """The first difference of two requests' bodies; None where they ask for the same.
 
-
-def first_difference(recorded: Any, sent: Any, same: Same = exactly) -> Difference | None:
-    """The first difference of two requests' bodies; None where they ask for the same."""
-    walk = _Walk(same)
-    return walk.compare(_essence(recorded), _essence(sent), "")
+    Placeholders in the record stand for what would be masked like that.
+    """
+    before = _essence(recorded)
+    found = _Walk().compare(before, _essence(sent), "")
+    if found is None or not isinstance(found.recorded, str):
+        return found
+    masked = _Walk().compare(before, _essence(as_masked(sent)), "")
+    return found if masked is not None and masked.alike <= found.alike else masked
 
 
 def _essence(body: Any) -> Any:
@@ -89,8 +88,7 @@ def _put(body: dict[str, Any], name: str, value: dict[str, Any]) -> None:
 
 
 class _Walk:
-    def __init__(self, same: Same) -> None:
-        self._same = same
+    def __init__(self) -> None:
         self._alike = 0
 
     def compare(self, recorded: Any, sent: Any, at: str) -> Difference | None:
@@ -98,7 +96,7 @@ class _Walk:
             return self._maps(recorded, sent, at)
         if isinstance(recorded, list) and isinstance(sent, list):
             return self._lists(recorded, sent, at)
-        if _is_same(recorded, sent, self._same):
+        if _is_same(recorded, sent):
             self._alike += 1
             return None
         return Difference(at, recorded, sent, self._alike)
@@ -120,9 +118,9 @@ class _Walk:
         return None
 
 
-def _is_same(recorded: Any, sent: Any, same: Same) -> bool:
+def _is_same(recorded: Any, sent: Any) -> bool:
     if isinstance(recorded, str) and isinstance(sent, str):
-        return same(recorded, sent)
+        return stands_for(recorded, sent)
     if isinstance(recorded, bool) or isinstance(sent, bool):
         return recorded is sent
     return bool(recorded == sent)

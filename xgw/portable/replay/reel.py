@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xgw.errors import ApiError
-from xgw.portable.replay.differences import Difference, Same, exactly, first_difference
+from xgw.portable.replay.differences import Difference, first_difference
 from xgw.portable.replay.recordings import Played, Recorded, Recording
 
 REMEMBERED = 20
@@ -19,9 +19,8 @@ Load = Callable[[Recording], Recorded]
 class Reel:
     """Hands out each recording once. For many threads."""
 
-    def __init__(self, played: Played, load: Load, same: Same = exactly) -> None:
+    def __init__(self, played: Played, load: Load) -> None:
         self._load = load
-        self._same = same
         self._lock = threading.Lock()
         self._left = list(played.recordings)
         self._total = len(played.recordings)
@@ -43,7 +42,7 @@ class Reel:
             nearest: tuple[Recording, Difference] | None = None
             for recording in due:
                 recorded = self._load(recording)
-                found = _compare(recording, recorded, path, sent, self._same)
+                found = _compare(recording, recorded, path, sent)
                 if found is None:
                     self._left.remove(recording)
                     return recording, recorded
@@ -101,12 +100,10 @@ def _due(left: list[Recording]) -> list[Recording]:
     return due
 
 
-def _compare(
-    recording: Recording, recorded: Recorded, path: str, sent: Any, same: Same
-) -> Difference | None:
+def _compare(recording: Recording, recorded: Recorded, path: str, sent: Any) -> Difference | None:
     if path != recording.path:
         return Difference("", f"POST {recording.path}", f"POST {path}", -1)
-    return first_difference(recorded.asked, sent, same)
+    return first_difference(recorded.asked, sent)
 
 
 def _named(recording: Recording) -> Json:

@@ -12,6 +12,7 @@ from xgw.web.api import (
     contexts,
     description,
     events,
+    exports,
     health,
     imports,
     requests,
@@ -21,7 +22,7 @@ from xgw.web.api import (
     turns,
 )
 
-OF_IMPORTS = (sessions, contexts, turns, runs, requests, events, stats)
+OF_IMPORTS = (sessions, contexts, turns, runs, requests, exports, events, stats)
 """What there is of an import: all but what is the server's own."""
 
 NOUNS = (*OF_IMPORTS, agents, health, imports, description)

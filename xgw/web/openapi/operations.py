@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xgw.portable.writing import DEFAULT, FORMATS
 from xgw.queries import filters
 from xgw.web.api import fields
 from xgw.web.openapi.schemas import OBJECT, enum, of, ref
@@ -317,6 +318,19 @@ def _curl() -> Json:
     return {"parameters": [_path("id", "a minted id")], "get": operation}
 
 
+def _export(noun: str, parameter: Json) -> Json:
+    """The document is described by a schema of its own, `docs/bundle.schema.json`."""
+    told = f"all that was recorded of the {noun}, as `xgw export` writes it"
+    parameters = [
+        _query("format", {**enum(*FORMATS), "default": DEFAULT}),
+        _query("bodies", {**_FLAG, "default": True}, "false: lengths and hashes of what was said"),
+    ]
+    operation = _operation("export", told, {"200": None}, "404", parameters=parameters)
+    content = {one.media_type: {"schema": {"type": "object"}} for one in FORMATS.values()}
+    operation["responses"]["200"]["content"] = content
+    return {"parameters": [parameter], "get": operation}
+
+
 def paths() -> Json:
     """Every path of the API with its operations."""
     group = _query("group", {**enum("day", "model", "provider", "agent"), "default": "day"})
@@ -364,6 +378,11 @@ def paths() -> Json:
         "/requests": _get("requests", "requests", "RequestList", *all_requests),
         "/requests/{id}": _one("requests", "Request", "one request", EXPAND),
         "/requests/{id}/curl": _curl(),
+        "/export/sessions/{session}": _export("session", _SESSION),
+        **{
+            f"/export/{noun}s/{{id}}": _export(noun, _path("id", "a minted id"))
+            for noun in ("turn", "run", "step", "request")
+        },
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
         "/health": health,
