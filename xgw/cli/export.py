@@ -14,9 +14,13 @@ from xgw.cli.configuration import with_configuration
 from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
+    from xgw.cli.exporting import Export
     from xgw.config import Loaded
     from xgw.portable.chosen import Root
     from xgw.store.database import Store
+
+
+PYTEST = "pytest"
 
 
 class _Formats(click.ParamType[str]):
@@ -27,15 +31,20 @@ class _Formats(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from xgw.portable.writing import FORMATS
 
-        if value not in FORMATS:
-            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        known = (*FORMATS, PYTEST)
+        if value not in known:
+            self.fail(f"{value!r} is not one of {', '.join(known)}", param, ctx)
         return value
 
 
 @click.command()
 @click.argument("refs", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--format", "format", type=_Formats(), metavar="FORMAT", help="json (if not given) or jsonl."
+    "--format",
+    "format",
+    type=_Formats(),
+    metavar="FORMAT",
+    help="json (if not given), jsonl, or pytest: a test.",
 )
 @click.option(
     "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
@@ -68,6 +77,7 @@ def export(
       xgw export last
       xgw export checkout-42 -o report.json
       xgw export --filter 'state:error cost>0.1' -o reports/
+      xgw export checkout-42 --format pytest -o tests/checkout/
       xgw export --format jsonl -o - | gzip > store.jsonl.gz
     """
     from xgw.cli.exporting import Export
@@ -77,8 +87,24 @@ def export(
         raise UsageError("give ids or --filter, not both")
     with _opened(config_path, db, refs) as (loaded, store, refs):
         roots = _roots(store, refs) if query is None else _fitting(store, query)
+        if format == PYTEST:
+            _to_folder(Export(loaded.config, store, query=query), roots, output, no_bodies)
+            return
         wanted = Export(loaded.config, store, format or DEFAULT, query, bodies=not no_bodies)
         wanted.place(roots, output)
+
+
+def _to_folder(
+    wanted: Export, roots: list[Root] | None, output: str | None, no_bodies: bool
+) -> None:
+    """A test of an app against what was recorded."""
+    from xgw.cli import placing
+
+    if no_bodies:
+        raise UsageError("a test needs what was said: leave --no-bodies out")
+    if output == placing.STDOUT:
+        raise UsageError("a test is a folder: name one with -o FOLDER")
+    wanted.place_test(roots, output)
 
 
 @contextlib.contextmanager

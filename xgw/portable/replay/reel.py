@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from xgw.errors import ApiError
@@ -50,6 +50,11 @@ class Reel:
                     nearest = recording, found
             assert nearest is not None
             raise self._differs(*nearest)
+
+    def asked(self) -> Iterator[tuple[str, Any]]:
+        """Path and body of each recorded request that is left, in order."""
+        for recording in self._left:
+            yield recording.path, self._load(recording).asked
 
     def status(self) -> Json:
         """How far it is."""
