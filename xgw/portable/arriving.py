@@ -81,7 +81,7 @@ def arrive(table: str, row: Any, place: int) -> Arrived:
             where = f"{table}[{place}].{name}"
             raise BadBundle(f"{where} {error}") from None
         if column.is_json and value is not None and name not in originals:
-            made[name] = _without_gaps(made[name], name, originals)
+            made[name] = _spelled(_without_gaps(made[name], name, originals))
     return Arrived(made, originals)
 
 
@@ -97,6 +97,11 @@ def _is_measure(value: Mapping[str, Any]) -> bool:
 def words_for(value: Mapping[str, Any]) -> str:
     """What stands in the place of a text that was left out."""
     return f"({value['length']:,} characters, left out of the bundle)"
+
+
+def _spelled(value: Any) -> Any:
+    """What a JSON column is given: objects and lists as they are, all else as JSON text."""
+    return value if isinstance(value, dict | list) else orjson.dumps(value).decode()
 
 
 def _without_gaps(value: Any, name: str, originals: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from xgw.portable.writing import DEFAULT, FORMATS
 from xgw.queries import filters
 from xgw.web.api import fields
+from xgw.web.api.imports import TYPES as BUNDLE_TYPES
 from xgw.web.openapi.schemas import OBJECT, enum, of, ref
 
 Json = dict[str, Any]
@@ -331,6 +332,23 @@ def _export(noun: str, parameter: Json) -> Json:
     return {"parameters": [parameter], "get": operation}
 
 
+def _import() -> Json:
+    """A bundle is described by a schema of its own, too."""
+    answers: dict[str, str | None] = {"200": "Import", "201": "Import"}
+    codes = ("413", "415")
+    name = _query("file", {"type": "string"}, "what the bundle's file is called")
+    told = "a bundle taken in, to be read; 200 where it was imported already"
+    operation = _operation("imports", told, answers, *codes, parameters=[name])
+    content = {kind: {"schema": {}} for kind in BUNDLE_TYPES}
+    return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
+
+
+def _imported() -> Json:
+    shown = _get("imports", "one import; under its path it is read", "Import", codes=("404",))
+    removed = _operation("imports", "the import removed, for good", {"204": None}, "404")
+    return {"parameters": [_path("id", "of an import")], **shown, "delete": removed}
+
+
 def paths() -> Json:
     """Every path of the API with its operations."""
     group = _query("group", {**enum("day", "model", "provider", "agent"), "default": "day"})
@@ -383,6 +401,9 @@ def paths() -> Json:
             f"/export/{noun}s/{{id}}": _export(noun, _path("id", "a minted id"))
             for noun in ("turn", "run", "step", "request")
         },
+        "/import": _import(),
+        "/imports": _get("imports", "what was imported, the newest first", "ImportList"),
+        "/imports/{id}": _imported(),
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
         "/health": health,
