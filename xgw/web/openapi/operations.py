@@ -339,7 +339,7 @@ def _import() -> Json:
     name = _query("file", {"type": "string"}, "what the bundle's file is called")
     told = "a bundle taken in, to be read; 200 where it was imported already"
     operation = _operation("imports", told, answers, *codes, parameters=[name])
-    content = {kind: {"schema": {}} for kind in BUNDLE_TYPES}
+    content: Json = {kind: {"schema": {}} for kind in BUNDLE_TYPES}
     return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
 
 
