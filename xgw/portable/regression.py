@@ -17,6 +17,8 @@ from xgw.resources import resource_folder
 
 NAME = "pytest"
 BUNDLE, REQUESTS = "bundle.json", "requests.json"
+KEPT = ".txt"
+"""Behind the names of Python files here: an installation would compile them."""
 
 WriteBundle = Callable[[BinaryIO], None]
 
@@ -34,7 +36,7 @@ def write_folder(folder: Path, write_bundle: WriteBundle) -> None:
         (made / REQUESTS).write_bytes(_requests(made / BUNDLE))
         for file in sorted((resource_folder("templates") / NAME).iterdir()):
             if file.is_file():
-                shutil.copyfile(file, made / file.name)
+                shutil.copyfile(file, made / file.name.removesuffix(KEPT))
         if folder.exists():
             folder.rmdir()
         os.replace(made, folder)

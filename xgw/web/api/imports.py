@@ -75,7 +75,7 @@ def remove_import(id: str) -> Response:
     _refuse_bounded()
     edge.only()
     edge.services().imports.remove(_find(id).id)
-    return Response(status=204)
+    return edge.answer_nothing()
 
 
 def shown(one: Import) -> Json:
