@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,6 +94,16 @@ class ServerLock:
         with contextlib.suppress(OSError):
             self._announcement.unlink(missing_ok=True)
         self._file.close()
+
+
+@contextlib.contextmanager
+def without_server(store_path: Path) -> Iterator[None]:
+    """No server has the store inside of this block; UsageError if one does."""
+    lock = ServerLock.acquire(store_path)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def find_server(store_path: Path) -> ServerAddress | None:

@@ -165,6 +165,11 @@ class Transaction:
         self._write_rows()
         return self._connection.execute(statement, tuple(params))
 
+    def execute_all(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+        """One statement for each of these; how many rows they changed in all."""
+        self._write_rows()
+        return self._connection.executemany(statement, rows).rowcount
+
     def one(self, statement: str, params: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """The first row, or None."""
         row: tuple[Any, ...] | None = self.execute(statement, params).fetchone()
@@ -187,7 +192,7 @@ class Transaction:
         for table, rows in self._held.take():
             new = (row.values for row in rows if row.is_new)
             for columns, alike in itertools.groupby(new, tuple):
-                self._insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
+                self.insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
             for row in rows:
                 if row.changes:
                     self._update(table, row.changes, {"id": row.values["id"]})
@@ -197,7 +202,7 @@ class Transaction:
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay."""
         kept = [(packed_hash(key), *columns) for key, *columns in rows]
-        self._insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, kept)
+        self.insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, kept)
         self._there.update(row[0] for row in rows)
 
     def keep(self, content: bytes) -> str:
@@ -260,12 +265,12 @@ class Transaction:
         self._there.add(key)
         return True
 
-    def _insert_all(
-        self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]
+    def insert_all(
+        self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
     ) -> int:
         """Many rows in one statement: each step of SQLite lets other threads run in between.
 
-        Returns the last one's rowid, 0 without any.
+        At once, held rows are not looked at. Returns the last one's rowid, 0 without any.
         """
         at = last = 0
         while at < len(rows):
@@ -307,7 +312,7 @@ class Transaction:
         if not events:
             return self._written
         rows = [self._as_stored(event) for event in events]
-        last = self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
+        last = self.insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         first = last - len(events) + 1
         self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
         return self._written
