@@ -20,6 +20,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from xgw import clock, errors
 from xgw.cli.connections import Connection, Head
+from xgw.cli.cores import Core
 from xgw.cli.pool import Pool
 from xgw.cli.receiving import ClientSocket
 from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
@@ -97,7 +98,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     """The serving process.
 
     Its main thread accepts, gathers heads and watches idle connections; a thread of the pool is
-    taken for a request only once its head is there, so that a slow client holds none.
+    taken for a request only once its head is there, so that a slow client holds none. Calls have
+    a pool of their own, whose threads run on one core.
     """
 
     lifeline: int
@@ -106,13 +108,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._idle: dict[Connection, None] = {}
         self._partial: dict[Connection, None] = {}
-        self._express = Pool(EXPRESS_THREADS)
+        self._core = Core()
+        self._express = Pool(EXPRESS_THREADS, self._core.leave)
+        self._others = Pool(self.cfg.threads, self._core.leave)
         self._held_back: list[Callable[[], None]] | None = None
         self._drain = threading.Thread(target=self._drain_services, name="drain")
         self._stop_by = 0.0
 
     def get_thread_pool(self) -> Pool:
-        return Pool(self.cfg.threads)
+        return Pool(self.cfg.threads, self._core.join)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -131,6 +135,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         _spare_collections()
+        self._core.choose()
+        self._core.join()
+        self._core.adopt(self.services.relaying_threads())
         self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
         super().run()
         self._drain.join(max(0.0, self._stop_by - clock.monotonic()))
@@ -217,6 +224,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._drop(conn)
         elif conn.asks_for_health:
             self._express.submit(partial(self._serve, conn, self._answer))
+        elif not conn.is_call:
+            self._others.submit(partial(self._serve, conn, self._answer))
         elif self._held_back is None:
             self.tpool.submit(partial(self._serve, conn, self.handle))
         else:
@@ -249,6 +258,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def murder_pending(self) -> None:
         """Close what was idle for too long; answer heads that take too long with 408."""
         now = clock.monotonic()
+        self._core.look(now)
         for place in (self._idle, self._partial):
             while place and (conn := next(iter(place))).timeout <= now:
                 if place is self._partial:
@@ -269,9 +279,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.method_queue.defer(self.finish_request, conn, _Outcome(keep))
 
     def handle(self, conn: Connection) -> Any:
-        """Answer a request, in a thread of the pool; whether the connection stays open.
+        """Answer a call, in a thread of the pool; whether the connection stays open.
 
-        A client that asks again at once is answered by the same thread: going through the main
+        A client that calls again at once is answered by the same thread: going through the main
         thread costs two changes of thread a request.
         """
         keep = self._answer(conn)

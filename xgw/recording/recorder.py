@@ -134,6 +134,11 @@ class Recorder:
         if self._thread.is_alive():
             self._thread.join(2)
 
+    @property
+    def thread_id(self) -> int | None:
+        """The pulse's native thread id, once it has started."""
+        return self._thread.native_id
+
     def published(self, envelopes: Sequence[Envelope]) -> None:
         """What the writer calls after each commit: live frames of a step first, then its events."""
         self.live.tell(envelopes)

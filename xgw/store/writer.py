@@ -73,6 +73,11 @@ class Writer:
             self._thread.join(seconds + 2 * RETRY_SECONDS)
 
     @property
+    def thread_id(self) -> int | None:
+        """The thread's native id, once it has started."""
+        return self._thread.native_id
+
+    @property
     def depth(self) -> int:
         """Units that wait."""
         return len(self._backlog) + len(self._in_hand)
