@@ -203,6 +203,9 @@ class Services(Protocol):
     def start(self) -> None:
         """Start the threads."""
 
+    def relaying_threads(self) -> list[int]:
+        """The native ids of the threads whose work comes with every call."""
+
     def drain(self, seconds: float) -> None:
         """Let what is under way end, in `seconds` at most, then end it."""
 

@@ -17,11 +17,12 @@ from xgw.store.held import HeldRow, HeldRows
 from xgw.store.layouts import laid_out
 from xgw.store.pins import Kept
 from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long, key_named, opened, put
-from xgw.store.templates import take_out_texts
+from xgw.store.templates import LONG, take_out_texts
 from xgw.store.told import packed
 
 Row = Mapping[str, Any]
 NOTHING: Row = {}
+NO_TEXTS: dict[str, str] = {}
 
 PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
 EVENT_COLUMNS = (
@@ -296,7 +297,9 @@ class Transaction:
         step_id: str | None = None,
     ) -> None:
         """An event of this transaction; its texts are cut at 4 KiB."""
-        cut, texts = cut_texts(payload), _texts_to_keep(payload)
+        cut, texts = payload, NO_TEXTS
+        if _may_be_long(payload):
+            cut, texts = cut_texts(payload), _texts_to_keep(payload)
         self._events.append(
             _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
         )
@@ -334,6 +337,18 @@ class Transaction:
             step and packed_id(step, "step"),
             packed(laid_out(payload, turn, session)),
         )
+
+
+def _may_be_long(payload: dict[str, Any]) -> bool:
+    """False where no text of it has to be cut, or is worth a row of its own."""
+    for value in payload.values():
+        kind = type(value)
+        if kind is str:
+            if len(value) >= LONG:
+                return True
+        elif (kind is dict or kind is list) and value:
+            return True
+    return False
 
 
 def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:
