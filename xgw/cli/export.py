@@ -48,6 +48,7 @@ class _Formats(click.ParamType[str]):
 @click.option(
     "--no-bodies", is_flag=True, help="Leave out what was said: lengths and hashes alone."
 )
+@click.option("--no-redact", is_flag=True, help="Leave secrets and personal data as they are.")
 @with_configuration
 def export(
     config_path: Path | None,
@@ -57,11 +58,13 @@ def export(
     output: str | None,
     query: str | None,
     no_bodies: bool,
+    no_redact: bool,
 ) -> None:
     """Export what was recorded of a session, turn, run, step, message or request: a bug report.
 
     ID is what `xgw show` takes: an id, whole or in part, a session's key, `last`. Several make one
-    document; without any it holds the whole store. Without -o it goes to stdout, from a terminal
+    document; without any it holds the whole store. Secrets, and what tells who somebody is, are
+    masked: [key-1], [email-2]. Without -o it goes to stdout, from a terminal
     into a file of the id's name.
 
     \b
@@ -78,7 +81,8 @@ def export(
         raise UsageError("give ids or --filter, not both")
     with reading.opened(config_path, db) as (loaded, store):
         roots = _roots(store, refs) if query is None else _fitting(store, query)
-        wanted = Export(loaded.config, store, format or DEFAULT, query, bodies=not no_bodies)
+        kept = {"bodies": not no_bodies, "redact": not no_redact}
+        wanted = Export(loaded.config, store, format or DEFAULT, query, **kept)
         wanted.place(roots, output)
 
 

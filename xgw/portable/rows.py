@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
+from xgw.events import TEXTS, cut_text
 from xgw.portable.chosen import Chosen
 from xgw.queries.texts import OF_MESSAGES, OF_TURNS, bring_back, bring_back_events
 from xgw.store import told
@@ -25,7 +26,7 @@ COLUMNS = {
 }
 """The columns of each table, in the order in which a bundle has them."""
 
-AT_ONCE = {"messages": 50, "turns": 50}
+AT_ONCE = {"messages": 50, "turns": 50, "events": 50}
 """Rows whose long texts are in memory together."""
 
 USUALLY = 200
@@ -39,7 +40,10 @@ def key_of(table: str) -> str:
 
 
 def read_rows(chosen: Chosen, table: str) -> Iterator[Row]:
-    """The rows of a table that were chosen; what they only hint at is brought back."""
+    """The rows of a table that were chosen; what they only hint at is brought back.
+
+    Texts in events are whole: they are to be cut when they are masked, see `cut_event`.
+    """
     conversions = _CONVERSIONS[table]
     for batch in _batches(chosen, table):
         rows = [dict(zip(COLUMNS[table], values, strict=True)) for values in batch]
@@ -50,8 +54,15 @@ def read_rows(chosen: Chosen, table: str) -> Iterator[Row]:
         if table in _TEXTS:
             bring_back(chosen.store, rows, _TEXTS[table])
         elif table == "events":
-            bring_back_events(chosen.store, rows)
+            bring_back_events(chosen.store, rows, cut=str)
         yield from rows
+
+
+def cut_event(row: Row) -> Row:
+    """An event with its texts as they were told: cut at 4 KiB."""
+    told = row["payload"]
+    cut = {name: cut_text(told[name]) for name in TEXTS if isinstance(told.get(name), str)}
+    return row | {"payload": told | cut}
 
 
 def _batches(chosen: Chosen, table: str) -> Iterator[list[tuple[Any, ...]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import BinaryIO
 
 from xgw.frozen import frozen
@@ -12,7 +13,7 @@ from xgw.portable.formats.curl import write_curl
 from xgw.portable.formats.html import write_html
 from xgw.portable.formats.markdown import write_markdown
 from xgw.portable.formats.python import write_python
-from xgw.portable.source import Asked, Source, reading
+from xgw.portable.source import Asked, Source, moment, reading
 from xgw.store.database import Store
 
 
@@ -37,11 +38,28 @@ FORMATS: dict[str, Format] = {
 
 DEFAULT = "json"
 
+MOST_PASSES = 3
+
 
 def write(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
-    """Write what is asked for to `out`, as it is in the store at this moment.
+    """Write what is asked for to `out`, a file, as it is in the store at this moment.
 
-    Returns what the format could not tell, in words.
+    Secrets that were met by their name may stand without it in what was written before: where there
+    are such, all is written again. Returns what the format could not tell, in words.
     """
+    start = out.tell()
+    with moment(store):
+        told = _written(store, asked, format, out)
+        for _ in range(MOST_PASSES - 1):
+            if not asked.redactor.has_learned:
+                break
+            asked = replace(asked, redactor=asked.redactor.renewed())
+            out.seek(start)
+            out.truncate()
+            told = _written(store, asked, format, out)
+    return told
+
+
+def _written(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
     with reading(store, asked) as source:
         return list(FORMATS[format].write(source, out) or ())

@@ -28,7 +28,7 @@ class Placeholders:
     """One placeholder for each value, the same wherever it stands; `taken` are not given again."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = frozenset(taken)
+        self.taken = frozenset(taken)
         self._entries: dict[str, _Entry] = {}
         self._numbers: dict[Kind, int] = {}
 
@@ -57,7 +57,7 @@ class Placeholders:
         while True:
             number = self._numbers.get(kind, 0) + 1
             self._numbers[kind] = number
-            if (placeholder := f"[{kind}-{number}]") not in self._taken:
+            if (placeholder := f"[{kind}-{number}]") not in self.taken:
                 return placeholder
 
 
