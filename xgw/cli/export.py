@@ -33,7 +33,11 @@ class _Formats(click.ParamType[str]):
 @click.command()
 @click.argument("refs", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--format", "format", type=_Formats(), metavar="FORMAT", help="json (if not given) or jsonl."
+    "--format",
+    "format",
+    type=_Formats(),
+    metavar="FORMAT",
+    help="json (if not given), jsonl, markdown, html, curl, python or openai.",
 )
 @click.option(
     "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from xgw.cli import placing
 from xgw.cli.terminal import note
@@ -68,4 +69,9 @@ class Export:
     def _writing(self, roots: list[Root] | None) -> placing.Write:
         redactor = redactor_of(self._config, on=self._redact)
         asked = Asked(roots, self._definition_of, self._query, self._bodies, redactor)
-        return lambda out: write(self.store, asked, self._format, out)
+
+        def writing(out: BinaryIO) -> None:
+            for told in write(self.store, asked, self._format, out):
+                note(told)
+
+        return writing
