@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 
 from xgw.portable.chosen import Root
+from xgw.portable.redaction import Redactor
 from xgw.portable.source import Asked
 from xgw.portable.writing import write
 from xgw.store.database import Store
@@ -38,11 +39,15 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
-def export(store: Store, *roots: tuple[str, str], format: str = "json", **asked: Any) -> bytes:
+def export(
+    store: Store, *roots: tuple[str, str], format: str = "json", redact: bool = False, **asked: Any
+) -> bytes:
     """An export of these things by kind and id, of everything without any."""
     out = io.BytesIO()
     chosen = [Root(kind, id) for kind, id in roots] or None
-    write(store, Asked(chosen, lambda name: None, **asked), format, out)
+    write(
+        store, Asked(chosen, lambda name: None, redactor=Redactor(on=redact), **asked), format, out
+    )
     return out.getvalue()
 
 

@@ -22,7 +22,7 @@ from filled_store import FilledStore
 from servers import DEADLINE
 from xgw.cli import main
 from xgw.portable.rows import COLUMNS
-from xgw.portable.source import Asked, reading
+from xgw.portable.source import Asked, moment, reading
 
 Row = dict[str, Any]
 
@@ -235,7 +235,8 @@ def test_half_of_a_surrogate_pair_in_an_old_row_does_not_stop_it(filled: FilledS
 def test_what_is_recorded_meanwhile_is_not_in_it(filled: FilledStore) -> None:
     session = filled.session()
     filled.turn(session)
-    with reading(filled.store, Asked(None, lambda name: None)) as source:
+    asked = Asked(None, lambda name: None)
+    with moment(filled.store), reading(filled.store, asked) as source:
         assert len(list(source.rows("sessions"))) == 1
         filled.session()
         filled.turn(session, turn_index=1)

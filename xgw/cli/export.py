@@ -44,7 +44,7 @@ class _Formats(click.ParamType[str]):
     "format",
     type=_Formats(),
     metavar="FORMAT",
-    help="json (if not given), jsonl, or pytest: a test.",
+    help="json (if not given), jsonl, markdown, html, curl, python, openai or pytest.",
 )
 @click.option(
     "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
@@ -55,6 +55,7 @@ class _Formats(click.ParamType[str]):
 @click.option(
     "--no-bodies", is_flag=True, help="Leave out what was said: lengths and hashes alone."
 )
+@click.option("--no-redact", is_flag=True, help="Leave secrets and personal data as they are.")
 @with_configuration
 def export(
     config_path: Path | None,
@@ -64,13 +65,14 @@ def export(
     output: str | None,
     query: str | None,
     no_bodies: bool,
+    no_redact: bool,
 ) -> None:
     """Export what was recorded of a session, turn, run, step, message or request: a bug report.
 
     ID is what `xgw show` takes: an id, whole or in part, a session's key, `last`. Several make one
-    document; without any it holds the whole store. Without -o it goes to stdout, from a terminal
-    into a file of the id's name. What was imported is exported again as it was; an import's own id
-    is all of it.
+    document; without any it holds the whole store. Secrets, and what tells who somebody is, are
+    masked: [key-1], [email-2]. Without -o it goes to stdout, from a terminal into a file of the
+    id's name. What was imported is exported again as it was; an import's own id is all of it.
 
     \b
     Examples:
@@ -87,10 +89,12 @@ def export(
         raise UsageError("give ids or --filter, not both")
     with _opened(config_path, db, refs) as (loaded, store, refs):
         roots = _roots(store, refs) if query is None else _fitting(store, query)
+        kept = {"bodies": not no_bodies, "redact": not no_redact}
         if format == PYTEST:
-            _to_folder(Export(loaded.config, store, query=query), roots, output, no_bodies)
+            wanted = Export(loaded.config, store, query=query, redact=not no_redact)
+            _to_folder(wanted, roots, output, no_bodies)
             return
-        wanted = Export(loaded.config, store, format or DEFAULT, query, bodies=not no_bodies)
+        wanted = Export(loaded.config, store, format or DEFAULT, query, **kept)
         wanted.place(roots, output)
 
 

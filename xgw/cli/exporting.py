@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from xgw.cli import placing
 from xgw.cli.terminal import note
 from xgw.config import Config
 from xgw.portable.chosen import Root
-from xgw.portable.definitions import definitions
+from xgw.portable.definitions import definitions, redactor_of
 from xgw.portable.source import Asked
 from xgw.portable.writing import DEFAULT, FORMATS, write
 from xgw.store.database import Store
@@ -29,13 +30,16 @@ class Export:
         query: str | None = None,
         *,
         bodies: bool = True,
+        redact: bool = True,
     ) -> None:
         self.store = store
+        self._config = config
         self._definition_of = definitions(config)
         self._format = format
         self._suffix = FORMATS[format].suffix
         self._query = query
         self._bodies = bodies
+        self._redact = redact
 
     def place(self, roots: list[Root] | None, output: str | None) -> None:
         """Write it where it is wanted; None is stdout, on a terminal a file of the thing's name."""
@@ -71,5 +75,11 @@ class Export:
         note(f"Wrote {path}")
 
     def _writing(self, roots: list[Root] | None) -> placing.Write:
-        asked = Asked(roots, self._definition_of, self._query, self._bodies)
-        return lambda out: write(self.store, asked, self._format, out)
+        redactor = redactor_of(self._config, on=self._redact)
+        asked = Asked(roots, self._definition_of, self._query, self._bodies, redactor)
+
+        def writing(out: BinaryIO) -> None:
+            for told in write(self.store, asked, self._format, out):
+                note(told)
+
+        return writing

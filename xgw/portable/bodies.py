@@ -1,4 +1,4 @@
-"""Bodies on their way into a bundle: each once, what it is put together from before it.
+"""Bodies on their way into a bundle: each once, masked, what it is put together from before it.
 
 A request that resends its history is a list of references, as it is in the store: to its messages,
 and to each sixteen, 256 … of them together, so that N turns take O(N) here too.
@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Any, BinaryIO
 
 import orjson
 
 from xgw.portable import kept
-from xgw.portable.scratch import Scratch
+from xgw.portable.digests import Digests, Part
+from xgw.portable.redaction import Edit, Place, Redactor
+from xgw.portable.redaction.edits import moved_places
+from xgw.portable.scratch import Noted, Scratch
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.digits import packed_hash
 from xgw.store.listing import FAN_OUT
 from xgw.store.rows import digest, entries, opened, spelled_out
+from xgw.store.templates import WORTH_IT
 
 LISTED_FROM = 4096
 """Bytes from which a request is told as references; shorter ones are easier to read whole."""
 
+SLOT = b"0"
+"""Stands for messages while what is around them is masked: JSON that is no secret."""
+
 Json = dict[str, Any]
-Part = str | Json
 
 
 class Gone(LookupError):
@@ -38,50 +43,68 @@ class Bodies:
     `whole` is whether their content leaves; hash and size alone otherwise.
     """
 
-    def __init__(self, store: Store, scratch: Scratch, out: BinaryIO, *, whole: bool) -> None:
+    def __init__(
+        self, store: Store, scratch: Scratch, out: BinaryIO, redactor: Redactor, *, whole: bool
+    ) -> None:
         self.store = store
-        self.count = 0
         self._scratch = scratch
         self._out = out
+        self._redactor = redactor
         self._whole = whole
+        self._digests = Digests(self._pieces)
 
-    def put(self, key: str) -> str:
-        """Have the body of this hash in the bundle; returns its hash there.
+    def put(self, key: str, at: Place) -> Noted:
+        """Have the body of this hash in the bundle; `at` is what names it.
 
-        The same hash without a body where the store does not have it any more.
+        Without a hash there where the store does not have it any more.
         """
-        return self._put(key)[0] or key
+        noted = self._noted(key, at)
+        if (
+            noted.hash is not None
+            and not self._whole
+            and self._scratch.keep(f"={noted.hash}", None)
+        ):
+            self._tell(noted.hash, noted.size, {})
+        return noted
 
-    def _put(self, key: str) -> tuple[str | None, int]:
+    def edits_of(self, key: str) -> list[Edit]:
+        """What was masked in a body that was put."""
+        return [Edit(*told) for told in orjson.loads(self._scratch.edits(key))]
+
+    def _noted(self, key: str, at: Place) -> Noted:
         noted = self._scratch.noted(key)
         if noted is None:
             try:
-                noted = self._written(key)
+                noted = self._read(key, at)
             except Gone:
                 noted = self._left_out(key)
-            self._scratch.note(key, *noted)
+            self._scratch.note(key, noted)
         return noted
 
-    def _left_out(self, key: str) -> tuple[str | None, int]:
+    def _left_out(self, key: str) -> Noted:
         """A body that was left out of the bundle that the store was made from is so again."""
         size = kept.read_size(self.store, key)
         if size is None:
-            return None, 0
-        self._write(key, size, {})
-        return key, size
+            return Noted(None, 0)
+        if self._whole:
+            self._tell(key, size, {})
+        return Noted(key, size)
 
-    def _written(self, key: str) -> tuple[str, int]:
+    def _read(self, key: str, at: Place) -> Noted:
         size, codec, content = self._row(key)
-        if codec == "parts" and size >= LISTED_FROM and self._whole:
+        if not self._whole and not self._redactor.on:
+            return Noted(key, size)
+        if codec == "parts" and size >= LISTED_FROM:
             segments = orjson.loads(content)
             if any("s" in one or "e" in one for one in segments if isinstance(one, dict)):
-                self._write(key, size, {"parts": joined(self._parts(segments))})
-                return key, size
-        if self._whole:
-            self._write(key, size, spelled(self._load([key])[key]))
-        else:
-            self._write(key, size, {})
-        return key, size
+                return self._listed(key, size, segments, at)
+        whole = self._load([key])[key]
+        masked, edits = self._redactor.body(whole, at)
+        if not edits:
+            self._write(key, size, spelled(whole), None)
+            return Noted(key, size)
+        self._scratch.keep_edits(key, spelled_edits(edits))
+        return Noted(self._write_content(masked), len(masked), edited=True)
 
     def _row(self, key: str) -> tuple[int, str, bytes]:
         found = "SELECT size, codec, data FROM payloads WHERE hash = ?"
@@ -97,46 +120,78 @@ class Bodies:
         except LookupError as error:
             raise Gone(*error.args) from None
 
-    def _parts(self, segments: list[Any]) -> Iterator[Part]:
-        """The parts of a request that the store keeps as these segments."""
-        for segment in segments:
-            if isinstance(segment, str):
-                yield segment
-            elif "n" in segment:
-                yield from between(segment["s"], (self._ref(key) for key in segment["n"]))
-            elif "l" in segment:
-                yield from self._tree(segment["l"], segment["s"])
-            elif "r" in segment or "e" in segment:
-                (key,) = segment.values()
-                yield self._ref(key)
+    # -- requests with a list of messages ----------------------------------------------------------
+
+    def _listed(self, key: str, size: int, segments: list[Any], at: Place) -> Noted:
+        around = _Around(segments, self._load)
+        masked, edits = self._redactor.body(around.text, at)
+        parts: list[Part] = []
+        edited = bool(edits)
+        for content, segment in around.cut(masked, edits):
+            if segment is None:
+                parts.append(content.decode())
+            elif "r" in segment:
+                parts.append(self._part(content))
             else:
-                (key,) = segment.values()
-                yield spelled_out(segment, self._load([key])[key]).decode()
+                for part, is_edited in self._messages(segment, at):
+                    parts.append(part)
+                    edited = edited or is_edited
+        parts = joined(parts)
+        hash, length = self._digests.of(parts) if edited else (key, size)
+        self._write(hash, length, {"parts": parts}, orjson.dumps(parts).decode())
+        return Noted(hash, length, edited)
 
-    def _ref(self, key: str) -> Json:
-        hash, _ = self._put(key)
-        if hash is None:
+    def _part(self, content: bytes) -> Part:
+        """A part that is kept by itself, if it is worth it."""
+        if len(content) <= WORTH_IT:
+            return content.decode()
+        return {"ref": self._write_content(content)}
+
+    def _messages(self, segment: Json, at: Place) -> Iterator[tuple[Part, bool]]:
+        """The messages of a segment, each with whether it was edited."""
+        if "e" in segment:
+            yield self._message(segment["e"], at)
+        elif "n" in segment:
+            each = (self._message(key, at) for key in segment["n"])
+            yield from between((segment["s"], False), each)
+        else:
+            yield from self._tree(segment["l"], segment["s"], at)
+
+    def _message(self, key: str, at: Place) -> tuple[Part, bool]:
+        noted = self._noted(key, at)
+        if noted.hash is None:
             raise Gone(key)
-        return {"ref": hash}
+        return {"ref": noted.hash}, noted.edited
 
-    # -- lists of messages -------------------------------------------------------------------------
-
-    def _tree(self, node: str, gap: str) -> Iterator[Part]:
+    def _tree(self, node: str, gap: str, at: Place) -> Iterator[tuple[Part, bool]]:
         """References to the whole nodes of a tree, from the top: those at its end are its own."""
         content = self._row(node)[2]
-        if self._is_whole(content):
-            yield {"ref": self._node(node, content, gap)}
+        if not self._is_whole(content):
+            yield from self._children(content, gap, at)
             return
-        yield from joined(self._children(content, gap))
+        name = f"{node} {gap}"
+        noted = self._scratch.noted(name)
+        if noted is None:
+            noted = self._node(content, gap, at)
+            self._scratch.note(name, noted)
+        yield {"ref": noted.hash}, noted.edited
 
-    def _children(self, content: bytes, gap: str) -> Iterator[Part]:
+    def _node(self, content: bytes, gap: str, at: Place) -> Noted:
+        """All that is in a node, as one body of the bundle."""
+        children = list(self._children(content, gap, at))
+        parts = joined(part for part, _ in children)
+        hash, size = self._digests.of(parts)
+        self._write(hash, size, {"parts": parts}, orjson.dumps(parts).decode())
+        return Noted(hash, size, any(edited for _, edited in children))
+
+    def _children(self, content: bytes, gap: str, at: Place) -> Iterator[tuple[Part, bool]]:
         for number, child in enumerate(entries(content)):
             if number:
-                yield gap
+                yield gap, False
             if content[0] == 0:
-                yield self._ref(child)
+                yield self._message(child, at)
             else:
-                yield from self._tree(child, gap)
+                yield from self._tree(child, gap, at)
 
     def _is_whole(self, content: bytes) -> bool:
         children = entries(content)
@@ -144,36 +199,67 @@ class Bodies:
             return False
         return content[0] == 0 or self._is_whole(self._row(children[-1])[2])
 
-    def _node(self, node: str, content: bytes, gap: str) -> str:
-        """The hash of all that is in a node, as one body of the bundle."""
-        name = f"{node} {gap}"
-        noted = self._scratch.noted(name)
-        if noted is None:
-            parts = joined(self._children(content, gap))
-            state, size = blake2b(digest_size=16), 0
-            for piece in between(gap.encode(), self._contents(content, gap.encode())):
-                state.update(piece)
-                size += len(piece)
-            noted = (state.hexdigest(), size)
-            self._write(state.hexdigest(), size, {"parts": parts})
-            self._scratch.note(name, *noted)
-        return noted[0] or ""
-
-    def _contents(self, content: bytes, gap: bytes) -> Iterator[bytes]:
-        """What is in a node, a leaf at a time."""
-        if content[0] == 0:
-            keys = entries(content)
-            found = self._load(keys)
-            yield gap.join(found[key] for key in keys)
-            return
-        for child in entries(content):
-            yield from self._contents(self._row(child)[2], gap)
-
     # -- what is written ---------------------------------------------------------------------------
 
-    def _write(self, hash: str, size: int, content: Json) -> None:
-        self.count += 1
-        self._out.write(orjson.dumps({"hash": hash, "size": size, **content}) + b"\n")
+    def _pieces(self, hash: str) -> Iterator[bytes]:
+        """The content that the bundle has under a hash."""
+        kept = self._scratch.kept(hash)
+        if kept is None:
+            yield self._load([hash])[hash]
+        elif isinstance(kept, bytes):
+            yield kept
+        else:
+            for part in orjson.loads(kept):
+                if isinstance(part, str):
+                    yield part.encode()
+                else:
+                    yield from self._pieces(part["ref"])
+
+    def _write_content(self, content: bytes) -> str:
+        hash = digest(content).hex()
+        self._write(hash, len(content), spelled(content), content)
+        return hash
+
+    def _write(self, hash: str, size: int, told: Json, kept: bytes | str | None) -> None:
+        if self._scratch.keep(hash, kept) and self._whole:
+            self._tell(hash, size, told)
+
+    def _tell(self, hash: str, size: int, told: Json) -> None:
+        self._out.write(orjson.dumps({"hash": hash, "size": size, **told}) + b"\n")
+
+
+class _Around:
+    """What is around the messages of a request, as one JSON text with a slot for each list."""
+
+    def __init__(self, segments: list[Any], load: Any) -> None:
+        self._marks: list[tuple[int, int, Json]] = []
+        pieces: list[bytes] = []
+        at = 0
+        for segment in segments:
+            piece = self._piece(segment, load)
+            if isinstance(segment, dict) and not {"t", "a"} & segment.keys():
+                self._marks.append((at, at + len(piece), segment))
+            pieces.append(piece)
+            at += len(piece)
+        self.text = b"".join(pieces)
+
+    def _piece(self, segment: Any, load: Any) -> bytes:
+        if isinstance(segment, str):
+            return segment.encode()
+        if "s" in segment or "e" in segment:
+            return SLOT
+        (key,) = segment.values()
+        return spelled_out(segment, load([key])[key])
+
+    def cut(self, masked: bytes, edits: list[Edit]) -> Iterator[tuple[bytes, Json | None]]:
+        """The text after its edits, cut before and behind each segment that is more than text."""
+        places = moved_places([place for a, b, _ in self._marks for place in (a, b)], edits)
+        done = 0
+        for (_, _, segment), start, end in zip(self._marks, places[::2], places[1::2], strict=True):
+            yield masked[done:start], None
+            yield masked[start:end], segment
+            done = end
+        yield masked[done:], None
 
 
 def spelled(content: bytes) -> Json:
@@ -182,6 +268,11 @@ def spelled(content: bytes) -> Json:
         return {"text": content.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
+
+
+def spelled_edits(edits: Iterable[Edit]) -> str:
+    """Edits as JSON; `Edit(*told)` of each is it again."""
+    return orjson.dumps([(edit.start, edit.stop, edit.text) for edit in edits]).decode()
 
 
 def hash_of(text: str) -> str:

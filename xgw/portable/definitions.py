@@ -1,4 +1,4 @@
-"""Agents as they are configured now: what a bundle tells of them, credentials never."""
+"""What the configuration says for an export: agents as they are now, what is masked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Any
 
 from xgw.config import Agent, Config
 from xgw.masking import MASK, Masker
+from xgw.portable.redaction import Redactor
 from xgw.portable.source import DefinitionOf, Json
+
+
+def redactor_of(config: Config, *, on: bool = True) -> Redactor:
+    """What masks an export where this configuration is in force."""
+    return Redactor(config.redact.patterns, on, secrets=config.secrets())
 
 
 def definitions(config: Config) -> DefinitionOf:

@@ -7,7 +7,7 @@ import functools
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +15,7 @@ from xgw import clock
 from xgw.events import Envelope
 from xgw.portable import kept
 from xgw.portable.arriving import Arrived, arrive, is_hash
+from xgw.portable.bodies import LISTED_FROM
 from xgw.portable.contents import Contents
 from xgw.portable.naming import id_of
 from xgw.portable.parsing import FIELDS, MARK, PAYLOADS, TABLES, read_pieces
@@ -22,11 +23,11 @@ from xgw.portable.refusal import BadBundle
 from xgw.portable.unpacking import Unpacked
 from xgw.portable.versions import VERSIONS, Versions
 from xgw.queries.payloads import COLUMNS as OF_PAYLOADS
-from xgw.recording.adoption import Twice, adopt, adopt_event
+from xgw.recording.adopt import Twice, copy, copy_event
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.migrations import migrate
-from xgw.store.payloads import Shelf
+from xgw.store.payloads import PayloadRow, Shelf
 from xgw.store.transaction import Transaction
 
 ROWS_AT_ONCE = 1000
@@ -171,9 +172,9 @@ class _Arrival:
             key = arrived.row["seq" if table == "events" else "id"]
             kept.write_originals(self._connection, [(table, key, arrived.originals)])
         if table == "events":
-            adopt_event(self._batch.transaction, Envelope(**arrived.row))
+            copy_event(self._batch.transaction, Envelope(**arrived.row))
         else:
-            adopt(self._batch.transaction, table, arrived.row)
+            copy(self._batch.transaction, table, arrived.row)
         self._batch.count(1 / ROWS_AT_ONCE)
 
     def body(self, value: Any) -> None:
@@ -183,10 +184,16 @@ class _Arrival:
         if content is None:
             kept.write_size(self._connection, key, size)
         elif self.contents.is_named(key):
-            rows = self._shelf.request(content).rows
+            rows = self._shelved(value, content)
             self._batch.transaction.insert_payloads(rows)
             self._shelf.committed(rows)
         self._batch.count(1 / ROWS_AT_ONCE + size / BYTES_AT_ONCE)
+
+    def _shelved(self, value: Any, content: bytes) -> Sequence[PayloadRow]:
+        """The rows of a body: apart in its messages where it was, or is short enough to be it."""
+        is_apart = "parts" in value or len(content) < LISTED_FROM
+        keep = self._shelf.request if is_apart else self._shelf.whole
+        return keep(content).rows
 
     def end(self) -> None:
         """That was all."""
@@ -238,6 +245,16 @@ def _checked_head(head: Json, counts: dict[str, int], version: int) -> Json:
     made_by = head.get("xgw")
     if not isinstance(made_by, dict) or not isinstance(made_by.get("version"), str):
         raise BadBundle("the bundle does not say by which xgw it was exported")
-    if not isinstance(head.get("redaction"), dict):
+    if not _tells_masked(head.get("redaction")):
         raise BadBundle("the bundle does not say what was masked in it")
     return {MARK: version, "asked_for": [], "filter": None, **head, "counts": counts}
+
+
+def _tells_masked(value: Any) -> bool:
+    """Whether this is the report of a redaction."""
+    if not isinstance(value, dict) or not isinstance(masked := value.get("masked"), list):
+        return False
+    flags = (value.get(name) for name in ("on", "bodies"))
+    return all(isinstance(flag, bool) for flag in flags) and all(
+        isinstance(one, dict) and isinstance(one.get("placeholder"), str) for one in masked
+    )

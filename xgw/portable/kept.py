@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -58,16 +58,19 @@ def read_head(store: Store) -> Json | None:
     return {name: orjson.loads(value) for name, value in rows}
 
 
-def read_originals(
-    store: Store, table: str, keys: Iterable[str | int]
-) -> Iterator[tuple[str | int, Json]]:
-    """What the bundle had in columns of these rows, of those where words stand instead."""
-    query = (
-        f"SELECT id, columns FROM {LEFT_OUT}"
-        " WHERE rows = ? AND id IN (SELECT value FROM json_each(?))"
-    )
-    for id, columns in store.sql(query, (table, orjson.dumps(list(keys)).decode())):
-        yield id, orjson.loads(columns)
+def read_originals(store: Store, table: str, row: Mapping[str, Any]) -> Json:
+    """What the bundle had in the columns of a row where words stand instead, if there are any."""
+    key = row["seq" if table == "events" else "id"]
+    query = f"SELECT columns FROM {LEFT_OUT} WHERE rows = ? AND id = ?"
+    found: Json = {}
+    for (columns,) in store.sql(query, (table, key)):
+        found = orjson.loads(columns)
+    return found
+
+
+def placeholders(head: Json) -> list[str]:
+    """Those that stand in a bundle with this head, as its report tells them."""
+    return [one["placeholder"] for one in head["redaction"]["masked"]]
 
 
 def read_size(store: Store, hash: str) -> int | None:

@@ -9,11 +9,10 @@ from typing import Any
 import orjson
 
 from xgw import clock
-from xgw.portable import kept
+from xgw.events import TEXTS, cut_text
 from xgw.portable.chosen import Chosen
 from xgw.queries.texts import OF_MESSAGES, OF_TURNS, bring_back, bring_back_events
 from xgw.store import told
-from xgw.store.database import Store
 from xgw.store.digits import whole_id
 from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
 from xgw.store.models import TABLES
@@ -27,7 +26,7 @@ COLUMNS = {
 }
 """The columns of each table, in the order in which a bundle has them."""
 
-AT_ONCE = {"messages": 50, "turns": 50}
+AT_ONCE = {"messages": 50, "turns": 50, "events": 50}
 """Rows whose long texts are in memory together."""
 
 USUALLY = 200
@@ -40,10 +39,10 @@ def key_of(table: str) -> str:
     return "seq" if table == "events" else "id"
 
 
-def read_rows(chosen: Chosen, table: str, *, was_imported: bool = False) -> Iterator[Row]:
+def read_rows(chosen: Chosen, table: str) -> Iterator[Row]:
     """The rows of a table that were chosen; what they only hint at is brought back.
 
-    Of an import also what its bundle had where words stand now.
+    Texts in events are whole: they are to be cut when they are masked, see `cut_event`.
     """
     conversions = _CONVERSIONS[table]
     for batch in _batches(chosen, table):
@@ -55,16 +54,15 @@ def read_rows(chosen: Chosen, table: str, *, was_imported: bool = False) -> Iter
         if table in _TEXTS:
             bring_back(chosen.store, rows, _TEXTS[table])
         elif table == "events":
-            bring_back_events(chosen.store, rows)
-        if was_imported:
-            _bring_back_originals(chosen.store, table, rows)
+            bring_back_events(chosen.store, rows, cut=str)
         yield from rows
 
 
-def _bring_back_originals(store: Store, table: str, rows: list[Row]) -> None:
-    by_key = {row[key_of(table)]: row for row in rows}
-    for key, columns in kept.read_originals(store, table, by_key):
-        by_key[key].update(columns)
+def cut_event(row: Row) -> Row:
+    """An event with its texts as they were told: cut at 4 KiB."""
+    told = row["payload"]
+    cut = {name: cut_text(told[name]) for name in TEXTS if isinstance(told.get(name), str)}
+    return row | {"payload": told | cut}
 
 
 def _batches(chosen: Chosen, table: str) -> Iterator[list[tuple[Any, ...]]]:

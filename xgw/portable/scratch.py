@@ -6,15 +6,31 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 
+from xgw.frozen import frozen
+
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 CREATE TABLE chosen (tab TEXT, key, PRIMARY KEY (tab, key)) WITHOUT ROWID;
-CREATE TABLE noted (name TEXT PRIMARY KEY, hash TEXT, size INTEGER) WITHOUT ROWID;
+CREATE TABLE noted (name TEXT PRIMARY KEY, hash TEXT, size INTEGER, edited) WITHOUT ROWID;
+CREATE TABLE kept (hash TEXT PRIMARY KEY, content) WITHOUT ROWID;
+CREATE TABLE edits (name TEXT PRIMARY KEY, told TEXT) WITHOUT ROWID;
 BEGIN;
 """
 
 Key = str | int
+
+
+@frozen
+class Noted:
+    """A body in the bundle: its hash, None where it is not to be had, and its size in bytes.
+
+    `edited` is whether its content is not the store's.
+    """
+
+    hash: str | None
+    size: int
+    edited: bool = False
 
 
 class Scratch:
@@ -40,12 +56,36 @@ class Scratch:
             while rows := cursor.fetchmany(count):
                 yield [row[0] for row in rows]
 
-    def note(self, name: str, hash: str | None, size: int) -> None:
-        """The body of this name has this hash in the bundle; None where it is not to be had."""
-        self._connection.execute("INSERT INTO noted VALUES (?, ?, ?)", (name, hash, size))
+    def note(self, name: str, noted: Noted) -> None:
+        """What became of the body, or the part of one, that has this name."""
+        row = (name, noted.hash, noted.size, noted.edited)
+        self._connection.execute("INSERT INTO noted VALUES (?, ?, ?, ?)", row)
 
-    def noted(self, name: str) -> tuple[str | None, int] | None:
-        """Hash and size of a body that was noted."""
-        found = "SELECT hash, size FROM noted WHERE name = ?"
-        row: tuple[str | None, int] | None = self._connection.execute(found, (name,)).fetchone()
-        return row
+    def noted(self, name: str) -> Noted | None:
+        """What became of it; None if it was not met yet."""
+        found = "SELECT hash, size, edited FROM noted WHERE name = ?"
+        row = self._connection.execute(found, (name,)).fetchone()
+        return None if row is None else Noted(row[0], row[1], bool(row[2]))
+
+    def keep(self, hash: str, content: bytes | str | None) -> bool:
+        """Keep what the bundle has under a hash: bytes, its parts as JSON, None for what the store
+        has; False if it is kept already.
+        """
+        rows = self._connection.execute("INSERT OR IGNORE INTO kept VALUES (?, ?)", (hash, content))
+        return rows.rowcount > 0
+
+    def kept(self, hash: str) -> bytes | str | None:
+        """What was kept under a hash."""
+        found = "SELECT content FROM kept WHERE hash = ?"
+        row = self._connection.execute(found, (hash,)).fetchone()
+        return None if row is None else row[0]
+
+    def keep_edits(self, name: str, told: str) -> None:
+        """Keep how the body of this name was edited."""
+        self._connection.execute("INSERT OR IGNORE INTO edits VALUES (?, ?)", (name, told))
+
+    def edits(self, name: str) -> str:
+        """How it was; nothing unless it was."""
+        found = "SELECT told FROM edits WHERE name = ?"
+        row = self._connection.execute(found, (name,)).fetchone()
+        return "[]" if row is None else str(row[0])

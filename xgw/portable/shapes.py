@@ -21,6 +21,12 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
+def _parts(value: Any) -> Any:
+    if not isinstance(value, list | dict):
+        raise ValueError("is neither a list nor an object")
+    return value
+
+
 def _objects(value: Any) -> list[Any]:
     if not all(isinstance(entry, dict) for entry in _list(value)):
         raise ValueError("is no list of objects")
@@ -87,7 +93,7 @@ SHAPES: dict[str, Shape] = {
     "frames": _frames,
     "metadata": _object,
     "overrides": _object,
-    "parts": _list,
+    "parts": _parts,
     "request_headers": _headers,
     "response_headers": _headers,
     "tool_calls": _calls,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from importlib import metadata
 from platform import platform, python_version
 from typing import Any, BinaryIO
@@ -14,11 +15,13 @@ from xgw import __version__, clock
 from xgw.frozen import frozen
 from xgw.portable import kept
 from xgw.portable.bodies import Bodies
-from xgw.portable.bodiless import without_contents
+from xgw.portable.bodiless import measured, without_contents
 from xgw.portable.chosen import Chosen, Root
-from xgw.portable.rows import Row, read_rows
+from xgw.portable.masked_rows import masked
+from xgw.portable.redaction import Place, Redactor
+from xgw.portable.rows import Row, cut_event, read_rows
 from xgw.portable.scratch import Scratch
-from xgw.queries.payloads import COLUMNS
+from xgw.queries.payloads import COLUMNS as PAYLOADS
 from xgw.queries.snapshot import snapshot
 from xgw.store.database import Store
 
@@ -36,12 +39,14 @@ class Asked:
     """What is exported: `roots`, None for everything in the store; `query` is how they were found.
 
     `definition_of` tells how an agent is configured now. Without `bodies` contents stay here.
+    `redactor` masks what leaves; a new one for each export.
     """
 
-    roots: Iterable[Root] | None
+    roots: Sequence[Root] | None
     definition_of: DefinitionOf
     query: str | None = None
     bodies: bool = True
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 class Source:
@@ -50,8 +55,11 @@ class Source:
     def __init__(self, store: Store, scratch: Scratch, asked: Asked, spool: BinaryIO) -> None:
         self.spool = spool
         self._asked = asked
-        self._bodies = Bodies(store, scratch, spool, whole=asked.bodies)
+        self._redactor = asked.redactor
         self._imported = kept.read_head(store)
+        if self._imported is not None:
+            self._redactor.take(kept.placeholders(self._imported))
+        self._bodies = Bodies(store, scratch, spool, asked.redactor, whole=asked.bodies)
         self._chosen = Chosen(store, scratch, everything=asked.roots is None)
         self._named: list[str] = []
         self._agents: set[str] = set()
@@ -68,13 +76,15 @@ class Source:
 
     def head(self) -> Json:
         """What stands before the rows."""
-        query, before = self._asked.query, self._imported or {}
+        query = self._asked.query
+        told = None if query is None else {"q": self._redactor.text(query, ("", "", "filter"))}
+        before = self._imported or {}
         head = {
             "xgw_bundle": VERSION,
             "exported_at": before.get("exported_at") or clock.to_rfc3339(clock.now()),
             "xgw": before.get("xgw") or versions(),
             "asked_for": self._named,
-            "filter": None if query is None else {"q": query},
+            "filter": told,
         }
         if before and self._chosen.everything:
             head |= {name: before[name] for name in ("asked_for", "filter")}
@@ -82,53 +92,85 @@ class Source:
 
     def rows(self, table: str) -> Iterator[Row]:
         """The rows of a table; their bodies go to the spool."""
-        payloads = [name for name in COLUMNS if name in _columns(table)]
-        for row in read_rows(self._chosen, table, was_imported=self._imported is not None):
-            if row.get("agent_name"):
-                self._agents.add(row["agent_name"])
-            for name in payloads:
-                if row[name] is not None:
-                    row[name] = self._bodies.put(row[name])
-            if table == "messages":
-                self._put_parts(row["parts"])
+        for read in read_rows(self._chosen, table):
+            if read.get("agent_name"):
+                self._agents.add(read["agent_name"])
+            row = masked(self._redactor, table, read)
+            if table == "events":
+                row = cut_event(row)
+            else:
+                self._put_bodies(table, row)
+            if self._imported is not None:
+                row |= kept.read_originals(self._chosen.store, table, row)
             yield row if self._asked.bodies else without_contents(table, row)
 
     def agents(self) -> list[Json]:
-        """The agents that the rows name, as they are configured now."""
-        definition_of = self._asked.definition_of
+        """The agents that the rows name, as they are configured now; of an import as they were."""
         if self._imported is not None:
             told: list[Json] = self._imported["agents"]
             everything = self._chosen.everything
             return [one for one in told if everything or one["name"] in self._agents]
-        return [{"name": name, "definition": definition_of(name)} for name in sorted(self._agents)]
+        return [self._agent(name) for name in sorted(self._agents)]
+
+    def _agent(self, name: str) -> Json:
+        definition = self._asked.definition_of(name)
+        told = self._redactor.value(definition, ("agents", name, "definition"))
+        if told is not None and not self._asked.bodies:
+            told = told | {"instructions": measured(told["instructions"])}
+        return {"name": self._redactor.text(name, ("agents", name, "name")), "definition": told}
 
     def tail(self) -> Json:
         """What stands behind the bodies."""
-        redaction = {"on": False, "bodies": self._asked.bodies, "masked": []}
-        if self._imported is not None:
-            return {name: self._imported[name] for name in ("redaction", "imported")}
-        return {"redaction": redaction, "imported": None}
+        redaction = {
+            "on": self._redactor.on,
+            "bodies": self._asked.bodies,
+            "masked": self._redactor.report(),
+        }
+        if self._imported is None:
+            return {"redaction": redaction, "imported": None}
+        before = self._imported["redaction"]
+        redaction = {
+            "on": before["on"] or redaction["on"],
+            "bodies": before["bodies"] and redaction["bodies"],
+            "masked": [*before["masked"], *self._redactor.report()],
+        }
+        return {"redaction": redaction, "imported": self._imported["imported"]}
 
-    def _put_parts(self, value: Any) -> None:
+    def _put_bodies(self, table: str, row: Row) -> None:
+        """The bodies that a row names, by their hashes in the bundle from now on."""
+        for name in PAYLOADS:
+            if (key := row.get(name)) is None:
+                continue
+            row[name] = self._bodies.put(key, (table, row["id"], name)).hash or key
+            if name == "response_body" and row[name] != key:
+                row["frames"] = self._redactor.moved(row["frames"], self._bodies.edits_of(key))
+        if table == "messages":
+            self._put_parts(row["parts"], (table, row["id"], "parts"))
+
+    def _put_parts(self, value: Any, at: Place) -> None:
         """The long texts that a message's parts name."""
         if isinstance(value, dict):
             if isinstance(key := value.get("payload"), str):
-                value["payload"] = self._bodies.put(key)
+                noted = self._bodies.put(key, at)
+                if noted.hash is not None:
+                    value |= {"payload": noted.hash, "size": noted.size}
             value = list(value.values())
         if isinstance(value, list):
             for inner in value:
-                self._put_parts(inner)
+                self._put_parts(inner, at)
+
+
+@contextlib.contextmanager
+def moment(store: Store) -> Iterator[None]:
+    """Everything read inside is as it is now, whatever is recorded meanwhile."""
+    with _whatever_the_text(store), snapshot(store):
+        yield
 
 
 @contextlib.contextmanager
 def reading(store: Store, asked: Asked) -> Iterator[Source]:
-    """What is exported, as it is now, whatever is recorded meanwhile."""
-    with contextlib.ExitStack() as stack:
-        scratch = Scratch()
-        stack.callback(scratch.close)
-        spool = stack.enter_context(tempfile.TemporaryFile())
-        stack.enter_context(_whatever_the_text(store))
-        stack.enter_context(snapshot(store))
+    """What is exported; inside one moment of the store."""
+    with contextlib.closing(Scratch()) as scratch, tempfile.TemporaryFile() as spool:
         yield Source(store, scratch, asked, spool)
 
 
@@ -174,9 +216,3 @@ def _is_there(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _columns(table: str) -> tuple[str, ...]:
-    from xgw.portable.rows import COLUMNS as OF_TABLES
-
-    return OF_TABLES[table]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import BinaryIO
 
 from xgw.frozen import frozen
 from xgw.portable import bundle
-from xgw.portable.source import Asked, Source, reading
+from xgw.portable.formats.chat import write_openai
+from xgw.portable.formats.curl import write_curl
+from xgw.portable.formats.html import write_html
+from xgw.portable.formats.markdown import write_markdown
+from xgw.portable.formats.python import write_python
+from xgw.portable.source import Asked, Source, moment, reading
 from xgw.store.database import Store
 
 
@@ -15,7 +21,7 @@ from xgw.store.database import Store
 class Format:
     """How an export is written, and what a file of it is called and is."""
 
-    write: Callable[[Source, BinaryIO], None]
+    write: Callable[[Source, BinaryIO], Iterable[str] | None]
     suffix: str
     media_type: str
 
@@ -23,12 +29,37 @@ class Format:
 FORMATS: dict[str, Format] = {
     "json": Format(bundle.write_json, ".json", "application/json"),
     "jsonl": Format(bundle.write_lines, ".jsonl", "application/x-ndjson"),
+    "markdown": Format(write_markdown, ".md", "text/markdown"),
+    "html": Format(write_html, ".html", "text/html"),
+    "curl": Format(write_curl, ".sh", "text/x-shellscript"),
+    "python": Format(write_python, ".py", "text/x-python"),
+    "openai": Format(write_openai, ".jsonl", "application/x-ndjson"),
 }
 
 DEFAULT = "json"
 
+MOST_PASSES = 3
 
-def write(store: Store, asked: Asked, format: str, out: BinaryIO) -> None:
-    """Write what is asked for to `out`, as it is in the store at this moment."""
+
+def write(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
+    """Write what is asked for to `out`, a file, as it is in the store at this moment.
+
+    Secrets that were met by their name may stand without it in what was written before: where there
+    are such, all is written again. Returns what the format could not tell, in words.
+    """
+    start = out.tell()
+    with moment(store):
+        told = _written(store, asked, format, out)
+        for _ in range(MOST_PASSES - 1):
+            if not asked.redactor.has_learned:
+                break
+            asked = replace(asked, redactor=asked.redactor.renewed())
+            out.seek(start)
+            out.truncate()
+            told = _written(store, asked, format, out)
+    return told
+
+
+def _written(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
     with reading(store, asked) as source:
-        FORMATS[format].write(source, out)
+        return list(FORMATS[format].write(source, out) or ())

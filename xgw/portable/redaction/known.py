@@ -18,9 +18,16 @@ class Known:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
         self._pattern: re.Pattern[str] | None = None
+        self.has_learned = False
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
                 self._kinds[secret] = "key"
+
+    def renewed(self) -> Known:
+        """The same values, of which none is news."""
+        fresh = Known()
+        fresh._kinds = dict(self._kinds)
+        return fresh
 
     def learn(self, finds: Iterable[Find], text: str) -> bool:
         """Remember passwords and keys, so that they are found without their names too.
@@ -49,6 +56,7 @@ class Known:
         if is_new:
             self._kinds[find.value] = find.kind
             self._pattern = None
+            self.has_learned = True
         return is_new
 
 

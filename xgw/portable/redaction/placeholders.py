@@ -28,9 +28,13 @@ class Placeholders:
     """One placeholder for each value, the same wherever it stands; `taken` are not given again."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = frozenset(taken)
+        self.taken = frozenset(taken)
         self._entries: dict[str, _Entry] = {}
         self._numbers: dict[Kind, int] = {}
+
+    def take(self, placeholders: Iterable[str]) -> None:
+        """Do not give these."""
+        self.taken |= frozenset(placeholders)
 
     def of(self, find: Find, at: Place) -> str:
         """What is put in the place of this find, which is counted."""
@@ -57,7 +61,7 @@ class Placeholders:
         while True:
             number = self._numbers.get(kind, 0) + 1
             self._numbers[kind] = number
-            if (placeholder := f"[{kind}-{number}]") not in self._taken:
+            if (placeholder := f"[{kind}-{number}]") not in self.taken:
                 return placeholder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -58,6 +59,23 @@ class Redactor:
         self._placeholders = Placeholders(taken)
         self._depth = 0
         self._clean = Clean()
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether secrets were met by their name or shape: before that they may stand alone."""
+        return self._known.has_learned
+
+    def renewed(self) -> Redactor:
+        """One that has masked nothing yet, and knows the secrets that this one has met."""
+        fresh = copy.copy(self)
+        fresh._known = self._known.renewed()
+        fresh._placeholders = Placeholders(self._placeholders.taken)
+        fresh._clean = Clean()
+        return fresh
+
+    def take(self, placeholders: Iterable[str]) -> None:
+        """These stand in the texts already: they are not given to anything else."""
+        self._placeholders.take(placeholders)
 
     def text(self, text: str, at: Place) -> str:
         """`text` without secrets; the same one if it has none."""

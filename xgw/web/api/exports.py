@@ -11,7 +11,7 @@ from flask import Blueprint, Response, request
 
 from xgw import errors
 from xgw.portable.chosen import Root
-from xgw.portable.definitions import definitions
+from xgw.portable.definitions import definitions, redactor_of
 from xgw.portable.source import Asked
 from xgw.portable.writing import DEFAULT, FORMATS, write
 from xgw.queries import requests, runs, sessions, steps, turns
@@ -22,7 +22,7 @@ from xgw.web.serialize import Row
 routes = Blueprint("exports", __name__)
 
 BLOCK = 65536
-PARAMETERS = ("format", "bodies")
+PARAMETERS = ("format", "bodies", "redact")
 
 
 @routes.get("/export/sessions/<session>")
@@ -64,19 +64,25 @@ def _answer(kind: str, ref: str, row: Row | None) -> Response:
     format = request.args.get("format", DEFAULT)
     if format not in FORMATS:
         raise errors.unprocessable(f"format must be one of {', '.join(FORMATS)}", param="format")
-    asked = Asked(
-        [Root(kind, edge.found(row, kind, ref)["id"])],
-        definitions(edge.services().configured()),
-        bodies=_flag("bodies", usually=True),
-    )
-    return _download(asked, format)
+    root = Root(kind, edge.found(row, kind, ref)["id"])
+    config = edge.services().configured()
+    redactor = redactor_of(config, on=_redacts())
+    return _download(Asked([root], definitions(config), None, _flag("bodies"), redactor), format)
 
 
-def _flag(name: str, *, usually: bool) -> bool:
+def _redacts() -> bool:
+    """ApiError 403 for a client key that asks for what is masked otherwise."""
+    wanted = _flag("redact")
+    if not wanted and not edge.caller().sees_all:
+        raise errors.forbidden("only the server's token opens exports that are not redacted")
+    return wanted
+
+
+def _flag(name: str) -> bool:
     text = request.args.get(name)
     if text not in (None, "true", "false"):
         raise errors.unprocessable(f"{name} must be true or false", param=name)
-    return usually if text is None else text == "true"
+    return text != "false"
 
 
 def _download(asked: Asked, format: str) -> Response:
@@ -91,8 +97,8 @@ def _download(asked: Asked, format: str) -> Response:
     response = Response(_blocks(whole), mimetype=told.media_type)
     response.call_on_close(kept.close)
     response.content_length = size
-    named = next(iter(asked.roots or ())).id
-    response.headers["Content-Disposition"] = f'attachment; filename="{named}{told.suffix}"'
+    (root,) = asked.roots or ()
+    response.headers["Content-Disposition"] = f'attachment; filename="{root.id}{told.suffix}"'
     response.headers["Cache-Control"] = "no-store"
     return response
 

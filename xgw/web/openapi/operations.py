@@ -16,6 +16,7 @@ Json = dict[str, Any]
 ERROR_TEXTS = {
     "400": "it cannot be understood: bad JSON, a cursor of another list",
     "401": "no key, or one that opens nothing",
+    "403": "this key may not have it",
     "404": "there is nothing here, or nothing for this key",
     "405": "not this method",
     "409": "the state does not allow it",
@@ -325,8 +326,9 @@ def _export(noun: str, parameter: Json) -> Json:
     parameters = [
         _query("format", {**enum(*FORMATS), "default": DEFAULT}),
         _query("bodies", {**_FLAG, "default": True}, "false: lengths and hashes of what was said"),
+        _query("redact", {**_FLAG, "default": True}, "false: secrets as they are; for the token"),
     ]
-    operation = _operation("export", told, {"200": None}, "404", parameters=parameters)
+    operation = _operation("export", told, {"200": None}, "403", "404", parameters=parameters)
     content = {one.media_type: {"schema": {"type": "object"}} for one in FORMATS.values()}
     operation["responses"]["200"]["content"] = content
     return {"parameters": [parameter], "get": operation}
