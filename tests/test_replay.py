@@ -393,7 +393,10 @@ def test_models_are_those_of_the_record(play: Any) -> None:
     ("content", "words"),
     [
         (whole(request_logs=[]), "has no request to a provider"),
-        (whole(payloads=[], redaction={"bodies": False}), "exported without what was said"),
+        (
+            whole(payloads=[], redaction={"on": True, "bodies": False, "masked": []}),
+            "exported without what was said",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_refused(play: Any, content: bytes, words: str) -> None:
