@@ -7,6 +7,7 @@ from flask import Blueprint
 from xgw.web.pages import (
     agents,
     board,
+    exports,
     find,
     frame,
     health,
@@ -32,6 +33,7 @@ NOUNS = (
     steps,
     requests,
     agents,
+    exports,
     health,
 )
 
