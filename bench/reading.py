@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import http.client
 import itertools
 import logging
@@ -41,6 +42,8 @@ from xgw.store.database import Store
 
 ALL = Filters()
 ALONE = filters.parse("turns", [("session_id", "none")])
+BODIES = ("input_payload", "output_payload")
+READS = ("SELECT", "WITH")
 SAMPLED = 25
 """Sessions, turns and steps from all over the store that are read in turn."""
 
@@ -112,8 +115,8 @@ def reads(store: Store, samples: Samples) -> dict[str, list[Read]]:
         ],
         "turn_closeup.find": [_reading(turn_closeup.find, store, id) for id in samples.turns],
         "step_closeup.find": [_reading(step_closeup.find, store, id) for id in samples.steps],
-        "step_closeup.read_bodies": [
-            _reading(step_closeup.read_bodies, store, row) for row in rows
+        "step_closeup.find, with its bodies": [
+            functools.partial(step_closeup.find, store, id, bodies=BODIES) for id in samples.steps
         ],
         "steps.find_changes": [_reading(steps.find_changes, store, row) for row in rows],
     }
@@ -147,7 +150,7 @@ class _Counter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
-        self.count += record.name == "peewee" and statement[0].startswith("SELECT")
+        self.count += record.name == "peewee" and statement[0].lstrip().startswith(READS)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": ("xgw.cli.configuration", "check", "Check the configuration without starting."),
     "config": ("xgw.cli.configuration", "config", "Show the configuration in force."),
     "migrate": ("xgw.cli.migrate", "migrate", "Bring the store to this version's schema."),
+    "backfill-turns": (
+        "xgw.cli.backfill",
+        "backfill_turns",
+        "Give messages from before turns existed their turn.",
+    ),
 }
 """Name → (module, attribute, short help). A module is imported when its command is used."""
 

@@ -119,6 +119,11 @@ class Services:
         self.scheduler.start()
         self.sweep.start()
 
+    def relaying_threads(self) -> list[int]:
+        """The native ids of the threads whose work comes with every call."""
+        threads = (self.writer.thread_id, self.recorder.thread_id)
+        return [thread for thread in threads if thread is not None]
+
     def drain(self, seconds: float) -> None:
         """Let calls under way end, in `seconds` at most, then end them."""
         if not self.calls.drain(seconds):
