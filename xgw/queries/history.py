@@ -16,7 +16,7 @@ from xgw.queries.pages import Page, Row, Slice
 from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import Brought, SelectByIds
-from xgw.queries.texts import OF_MESSAGES
+from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
 from xgw.store.models import Message, Turn
