@@ -261,7 +261,9 @@ def test_real_answers_are_as_described(described: Described) -> None:
         described.ask("get", f"/requests/{request['id']}/curl")
     for exported in (path, f"/turns/{turn['id']}", f"/runs/{run['id']}", f"/steps/{step['id']}"):
         bundles.read(described.ask("get", f"/export{exported}").body)
+        described.ask("get", f"/export{exported}/preview")
     described.ask("get", f"/export/requests/{request['id']}?format=jsonl")
+    described.ask("get", f"/export/requests/{request['id']}/preview?format=html")
     for group in ("day", "model", "provider", "agent"):
         assert described.ask("get", f"/stats?group={group}").json["data"]
     for read in ("/health", "/openapi.json", "/v1/models", "/v1/models/demo"):

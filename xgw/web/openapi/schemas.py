@@ -287,6 +287,25 @@ def _health() -> Json:
     return of({**status, **told}, optional=tuple(told))
 
 
+def _export_preview() -> Json:
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    flag = {"type": "boolean"}
+    part = of({"name": text, "rows": number, "bytes": number})
+    masked = {"type": "array", "items": {"type": "object"}}
+    return of(
+        {
+            "object": {"const": "export_preview"},
+            "kind": enum("session", "turn", "run", "step", "request"),
+            "id": text,
+            "format": text,
+            "bytes": number,
+            "parts": {"type": "array", "items": part},
+            "redaction": of({"on": flag, "bodies": flag, "masked": masked}),
+            "left_out": {"type": "array", "items": text},
+        }
+    )
+
+
 def _agent() -> Json:
     text = {"type": "string"}
     number = {"type": ["number", "null"]}
@@ -434,4 +453,5 @@ def components() -> Json:
         "Event": _envelope(),
         "Stats": _stats(),
         "Health": _health(),
+        "ExportPreview": _export_preview(),
     }

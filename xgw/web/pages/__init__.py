@@ -10,6 +10,7 @@ from flask import Blueprint
 from xgw.web.pages import (
     agents,
     board,
+    exports,
     find,
     frame,
     health,
@@ -24,7 +25,7 @@ from xgw.web.pages import (
     turns,
 )
 
-PAGES_OF_IMPORTS = (find, board, sessions, messages, turns, runs, steps, requests)
+PAGES_OF_IMPORTS = (find, board, sessions, messages, turns, runs, steps, requests, exports)
 """What is shown of an import: all but what is the server's own."""
 
 NOUNS = (static, login, *PAGES_OF_IMPORTS, agents, health, imports)
