@@ -65,3 +65,21 @@ def test_what_is_of_another_project_is_not_there(server: ApiServer, turn: str) -
 def test_a_parameter_that_is_wrong_is_named(server: ApiServer, turn: str, query: str) -> None:
     error = server.get(f"/export/turns/{turn}?{query}").json["error"]
     assert error["param"] == query.partition("=")[0]
+
+
+def test_a_preview_tells_what_would_leave(server: ApiServer, turn: str) -> None:
+    told = server.get(f"/export/turns/{turn}/preview?format=openai").json
+    assert (told["object"], told["kind"], told["id"]) == ("export_preview", "turn", turn)
+    rows = {part["name"]: part["rows"] for part in told["parts"]}
+    assert (rows["turns"], rows["messages"], rows["request_logs"]) == (1, 1, 0)
+    assert told["redaction"] == {"on": True, "bodies": True, "masked": []}
+    assert told["left_out"] == [
+        "left out: 1 × message behind the last answer, 1 × conversation without an answer"
+    ]
+    whole = server.get(f"/export/turns/{turn}/preview").json
+    assert whole["bytes"] == len(server.get(f"/export/turns/{turn}").body)
+
+
+def test_a_preview_is_of_ones_own_project(server: ApiServer) -> None:
+    other = server.filled.turn(server.filled.session("others"))
+    assert server.get(f"/export/turns/{other}/preview", key=TEAM_KEY).status == 404

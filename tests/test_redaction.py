@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.planted import BASIC, HOMES, KEYS, NAMED, PASSWORD, PEOPLE
+from planted import BASIC, HOMES, KEYS, NAMED, PASSWORD, PEOPLE
 from xgw.portable.redaction import Redactor
 
 ROOT = Path(__file__).parent.parent

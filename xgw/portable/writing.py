@@ -16,12 +16,15 @@ from xgw.portable.formats.python import write_python
 from xgw.portable.source import Asked, Source, moment, reading
 from xgw.store.database import Store
 
+Writer = Callable[[Source, BinaryIO], Iterable[str] | None]
+"""Writes a source to a file; returns what it left out, in words."""
+
 
 @frozen
 class Format:
     """How an export is written, and what a file of it is called and is."""
 
-    write: Callable[[Source, BinaryIO], Iterable[str] | None]
+    write: Writer
     suffix: str
     media_type: str
 
@@ -44,22 +47,30 @@ MOST_PASSES = 3
 def write(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
     """Write what is asked for to `out`, a file, as it is in the store at this moment.
 
+    Returns what the format could not tell, in words.
+    """
+    return written(store, asked, FORMATS[format].write, out)
+
+
+def written(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[str]:
+    """What a writer makes of what is asked for, at the end of `out`; returns what it left out.
+
     Secrets that were met by their name may stand without it in what was written before: where there
-    are such, all is written again. Returns what the format could not tell, in words.
+    are such, all is written again.
     """
     start = out.tell()
     with moment(store):
-        told = _written(store, asked, format, out)
+        told = _once(store, asked, writer, out)
         for _ in range(MOST_PASSES - 1):
             if not asked.redactor.has_learned:
                 break
             asked = replace(asked, redactor=asked.redactor.renewed())
             out.seek(start)
             out.truncate()
-            told = _written(store, asked, format, out)
+            told = _once(store, asked, writer, out)
     return told
 
 
-def _written(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
+def _once(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[str]:
     with reading(store, asked) as source:
-        return list(FORMATS[format].write(source, out) or ())
+        return list(writer(source, out) or ())

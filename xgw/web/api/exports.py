@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from flask import Blueprint, Response, request
@@ -12,6 +12,7 @@ from flask import Blueprint, Response, request
 from xgw import errors
 from xgw.portable.chosen import Root
 from xgw.portable.definitions import definitions, redactor_of
+from xgw.portable.preview import Preview, preview
 from xgw.portable.source import Asked
 from xgw.portable.writing import DEFAULT, FORMATS, write
 from xgw.queries import requests, runs, sessions, steps, turns
@@ -25,49 +26,117 @@ BLOCK = 65536
 PARAMETERS = ("format", "bodies", "redact")
 
 
+FINDERS: dict[str, Callable[[Store, str, str | None], Row | None]] = {
+    "session": sessions.find_session,
+    "turn": turns.find_turn,
+    "run": runs.find_run,
+    "step": steps.find_step,
+    "request": requests.find_request,
+}
+
+
 @routes.get("/export/sessions/<session>")
 def export_session(session: str) -> Response:
     """GET /export/sessions/{session}"""
-    return _answer("session", session, sessions.find_session(_store(), session, edge.project()))
+    return download(*_asked("session", session))
 
 
 @routes.get("/export/turns/<id>")
 def export_turn(id: str) -> Response:
     """GET /export/turns/{id}"""
-    return _answer("turn", id, turns.find_turn(_store(), id, edge.project()))
+    return download(*_asked("turn", id))
 
 
 @routes.get("/export/runs/<id>")
 def export_run(id: str) -> Response:
     """GET /export/runs/{id}"""
-    return _answer("run", id, runs.find_run(_store(), id, edge.project()))
+    return download(*_asked("run", id))
 
 
 @routes.get("/export/steps/<id>")
 def export_step(id: str) -> Response:
     """GET /export/steps/{id}"""
-    return _answer("step", id, steps.find_step(_store(), id, edge.project()))
+    return download(*_asked("step", id))
 
 
 @routes.get("/export/requests/<id>")
 def export_request(id: str) -> Response:
     """GET /export/requests/{id}"""
-    return _answer("request", id, requests.find_request(_store(), id, edge.project()))
+    return download(*_asked("request", id))
 
 
-def _store() -> Store:
-    return edge.services().store
+@routes.get("/export/sessions/<session>/preview")
+def preview_session(session: str) -> Response:
+    """GET /export/sessions/{session}/preview"""
+    return _preview("session", session)
 
 
-def _answer(kind: str, ref: str, row: Row | None) -> Response:
+@routes.get("/export/turns/<id>/preview")
+def preview_turn(id: str) -> Response:
+    """GET /export/turns/{id}/preview"""
+    return _preview("turn", id)
+
+
+@routes.get("/export/runs/<id>/preview")
+def preview_run(id: str) -> Response:
+    """GET /export/runs/{id}/preview"""
+    return _preview("run", id)
+
+
+@routes.get("/export/steps/<id>/preview")
+def preview_step(id: str) -> Response:
+    """GET /export/steps/{id}/preview"""
+    return _preview("step", id)
+
+
+@routes.get("/export/requests/<id>/preview")
+def preview_request(id: str) -> Response:
+    """GET /export/requests/{id}/preview"""
+    return _preview("request", id)
+
+
+def read_asked(kind: str, id: str) -> tuple[Asked, str]:
+    """What the query asks for of this thing, and the format."""
     edge.only(*PARAMETERS)
     format = request.args.get("format", DEFAULT)
     if format not in FORMATS:
         raise errors.unprocessable(f"format must be one of {', '.join(FORMATS)}", param="format")
-    root = Root(kind, edge.found(row, kind, ref)["id"])
-    config = edge.services().agents.config
+    config = edge.services().configured()
     redactor = redactor_of(config, on=_redacts())
-    return _download(Asked([root], definitions(config), None, _flag("bodies"), redactor), format)
+    return Asked([Root(kind, id)], definitions(config), None, _flag("bodies"), redactor), format
+
+
+def _asked(kind: str, ref: str) -> tuple[Asked, str]:
+    row = FINDERS[kind](_store(), ref, edge.project())
+    return read_asked(kind, edge.found(row, kind, ref)["id"])
+
+
+def _preview(kind: str, ref: str) -> Response:
+    asked, format = _asked(kind, ref)
+    return edge.answer(preview_of(asked, preview(_store(), asked, format), format))
+
+
+def preview_of(asked: Asked, seen: Preview, format: str) -> Row:
+    """A preview as JSON."""
+    (root,) = asked.roots or ()
+    return {
+        "object": "export_preview",
+        "kind": root.kind,
+        "id": root.id,
+        "format": format,
+        "bytes": seen.size,
+        "parts": [{"name": p.name, "rows": p.rows, "bytes": p.bytes} for p in seen.parts],
+        "redaction": {
+            "on": asked.redactor.on,
+            "bodies": asked.bodies,
+            "masked": seen.masked,
+        },
+        "left_out": seen.left_out,
+    }
+
+
+def _store() -> Store:
+    return edge.services().store
 
 
 def _redacts() -> bool:
@@ -85,7 +154,7 @@ def _flag(name: str) -> bool:
     return text != "false"
 
 
-def _download(asked: Asked, format: str) -> Response:
+def download(asked: Asked, format: str) -> Response:
     """All of it is there before any of it is sent: no reader of the store waits for a network."""
     with contextlib.ExitStack() as stack:
         whole = stack.enter_context(tempfile.TemporaryFile())
