@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sessions": ("xgw.cli.listing", "sessions", "List sessions, the latest first."),
     "show": ("xgw.cli.show", "show", "Tell all about a session, turn, run, step or request."),
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
+    "export": ("xgw.cli.export", "export", "Export what was recorded: a bug report."),
+    "import": ("xgw.cli.importing", "import_", "Open a bundle, to be read."),
+    "replay": ("xgw.cli.replay", "replay", "Serve a bundle as a provider that answers again."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
     "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
     "approve": ("xgw.cli.deciding", "approve", "Approve a tool call that waits."),
@@ -39,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": ("xgw.cli.configuration", "check", "Check the configuration without starting."),
     "config": ("xgw.cli.configuration", "config", "Show the configuration in force."),
     "migrate": ("xgw.cli.migrate", "migrate", "Bring the store to this version's schema."),
+    "backfill-turns": (
+        "xgw.cli.backfill",
+        "backfill_turns",
+        "Give messages from before turns existed their turn.",
+    ),
 }
 """Name → (module, attribute, short help). A module is imported when its command is used."""
 

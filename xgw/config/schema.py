@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from xgw.config import rules
 from xgw.config.agents import Agent, Tool
 from xgw.config.credentials import PASSTHROUGH, is_credential_name
+from xgw.config.patterns import check_pattern
 from xgw.config.table import Bytes, Count, Seconds, Table
 
 DEMO_LABEL = "demo (scripted, no model)"
@@ -167,6 +168,12 @@ class ClientKey(Table):
     org: Annotated[str, AfterValidator(rules.check_name)] | None = None
 
 
+class Redact(Table):
+    """`[redact]`: what an export masks besides what it knows by itself."""
+
+    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
+
+
 class Config(Table):
     """The whole configuration in force."""
 
@@ -179,6 +186,7 @@ class Config(Table):
     keys: tuple[ClientKey, ...] = ()
     agents: dict[str, Agent] = Field(default_factory=dict)
     tools: dict[str, Tool] = Field(default_factory=dict)
+    redact: Redact = Redact()
 
     def secrets(self) -> tuple[str, ...]:
         """Every configured key and token, longest first: none of them may be stored or shown."""

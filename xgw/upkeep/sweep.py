@@ -18,6 +18,7 @@ from xgw.store.digits import packed_hash
 from xgw.store.payloads import Shelf
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
+from xgw.upkeep.alone import alone
 from xgw.upkeep.marks import Marks
 
 PAUSE_SECONDS = 20.0
@@ -84,10 +85,14 @@ class Sweep:
         while self._asked.wait() and not self._stopping.is_set():
             self._asked.clear()
             try:
-                self.sweep()
+                with alone(self._store.path, wait=False) as is_alone:
+                    if is_alone:
+                        self.sweep()
+                    else:
+                        self._asked.set()
             except Stopped:
                 return
-            except (sqlite3.Error, peewee.DatabaseError) as error:
+            except (sqlite3.Error, peewee.DatabaseError, OSError) as error:
                 log.warning("payloads could not be swept, later again: %s", error)
                 self._asked.set()
             self._stopping.wait(PAUSE_SECONDS)
