@@ -39,6 +39,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": ("xgw.cli.configuration", "check", "Check the configuration without starting."),
     "config": ("xgw.cli.configuration", "config", "Show the configuration in force."),
     "migrate": ("xgw.cli.migrate", "migrate", "Bring the store to this version's schema."),
+    "prune": ("xgw.cli.prune", "prune", "Delete what is old, give room back."),
+    "backup": ("xgw.cli.backup", "backup", "Copy the store, while it is written too."),
+    "doctor": ("xgw.cli.doctor", "doctor", "Look for what is wrong, and say what to do."),
 }
 """Name → (module, attribute, short help). A module is imported when its command is used."""
 

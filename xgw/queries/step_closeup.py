@@ -19,6 +19,7 @@ from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import take_text, with_text
 from xgw.store.database import Store
 from xgw.store.models import Run, Step, Turn
+from xgw.store.rows import PRUNED
 
 MOST_ATTEMPTS = 50
 """As many steps before and after this one are looked at for attempts of its call."""
@@ -155,6 +156,11 @@ _NEAREST = (
     " WHERE one.id = ? AND r.run_index {than} mine.run_index{failed}"
     " ORDER BY r.run_index {order}, s.step_index {order} LIMIT 1))"
 )
+# How large a body was that was pruned; null for one that is there.
+_PRUNED = (
+    "(SELECT size FROM payloads AS gone JOIN steps AS one ON one.id = ?"
+    f" WHERE gone.hash = packed_hash(COALESCE(one.{{column}}, '')) AND gone.codec = '{PRUNED}')"
+)
 _FAILED = " AND s.status = 'error'"
 _BEFORE, _AFTER = {"than": "<", "order": "DESC"}, {"than": ">", "order": "ASC"}
 _NEIGHBOURS = {
@@ -164,11 +170,17 @@ _NEIGHBOURS = {
     "next_failed_id": _NEAREST.format(failed=_FAILED, **_AFTER),
 }
 
+_GONE = {
+    "pruned_sent": _PRUNED.format(column="input_payload"),
+    "pruned_received": _PRUNED.format(column="output_payload"),
+}
+
 
 def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
     neighbours = (
         peewee.SQL(text, [step_id, step_id]).alias(name) for name, text in _NEIGHBOURS.items()
     )
+    gone = (peewee.SQL(text, [step_id]).alias(name) for name, text in _GONE.items())
     query = (
         Step.select(
             Step,
@@ -179,6 +191,7 @@ def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
             Turn.agent_name,
             Run.run_index,
             *neighbours,
+            *gone,
         )
         .join(Turn, on=(Turn.id == Step.turn_id))
         .join_from(Step, Run, on=(Run.id == Step.run_id))

@@ -1,4 +1,4 @@
-"""The JSON API: agents, sessions and what is in them, events as they happen, statistics, health."""
+"""The JSON API: agents, sessions and what is in them, events, statistics, pruning, health."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from xgw.web.api import (
     description,
     events,
     health,
+    prune,
     requests,
     runs,
     sessions,
@@ -30,6 +31,7 @@ def create_api() -> Blueprint:
         requests,
         events,
         stats,
+        prune,
         health,
         description,
     )
