@@ -1,7 +1,7 @@
 """About how much a prune would take, by age, without looking at all of it.
 
-Rows are counted, up to MOST; of bodies those of the oldest and of the newest of these turns are looked
-at, and the whole is reckoned from them. What several turns share is left out: it may stay.
+Rows are counted, up to MOST; of bodies those of the oldest and of the newest of these turns are
+looked at, and the whole is reckoned from them. What turns share may stay.
 """
 
 from __future__ import annotations
