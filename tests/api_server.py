@@ -16,6 +16,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from filled_store import FilledStore
 from xgw.accounting.prices import PriceBook
+from xgw.agents.roster import Roster
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.hub import Hub
 from xgw.recording.recorder import Recorder
@@ -58,6 +59,7 @@ class ApiServer:
         self.writer = Writer(self.filled.store, lambda events: self.recorder.published(events))
         self.recorder = Recorder(self.writer, self.hub, Shelf())
         self.watchers = Places(config.server.max_watchers, "watchers")
+        self.agents = Roster(Loaded(config, {}, None))
         app = Flask("api")
         app.extensions["xgw"] = SimpleNamespace(
             config=Loaded(config, {}, None),
@@ -66,7 +68,7 @@ class ApiServer:
             writer=self.writer,
             recorder=self.recorder,
             prices=PriceBook(),
-            agents={},
+            agents=self.agents,
             scheduler=SimpleNamespace(agents={}),
             calls=Places(1, "calls"),
             watchers=self.watchers,
@@ -91,6 +93,7 @@ class ApiServer:
         self._server.server_close()
         self.recorder.stop()
         self.writer.stop()
+        self.agents.servers.close()
         self.filled.close()
 
     def open(

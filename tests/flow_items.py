@@ -375,9 +375,9 @@ def check_history(seen: Seen) -> None:
     messages = seen.messages()
     told = [event for event in seen.events if event["type"] == "message.added"]
     assert [m["id"] for m in messages] == [event["payload"]["message_id"] for event in told]
-    assert [(m["role"], m["token_count"], m["tool_call_id"]) for m in messages] == [
-        (e["payload"]["role"], e["payload"]["token_count"], e["payload"]["tool_call_id"])
-        for e in told
+    names = ("role", "token_count", "token_source", "tool_call_id")
+    assert [[m[name] for name in names] for m in messages] == [
+        [event["payload"][name] for name in names] for event in told
     ]
     roles = ["user", "assistant", "tool", "tool", "tool", "assistant"]
     assert [m["role"] for m in messages[:6]] == roles

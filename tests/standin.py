@@ -46,6 +46,9 @@ class Services:
             raise WorkError("something is missing")
         _say("services started")
 
+    def relaying_threads(self) -> list[int]:
+        return []
+
     def drain(self, seconds: float) -> None:
         _say(f"services drain {seconds:.0f}")
         self.draining.set()

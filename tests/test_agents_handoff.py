@@ -214,6 +214,25 @@ def test_the_pages_show_it(gate: AgentGate) -> None:
     assert b"depth-2" in bars
 
 
+def test_a_step_offers_a_rerun_where_a_run_can_begin(gate: AgentGate) -> None:
+    look = asks(("c1", "look", '{"city": "x"}'))
+    gate.model.will(asks(TO_BILLING), look, streams("9 euros"), streams("It costs 9."))
+    answer = gate.say("price?")
+    first, handoff, *others, last = gate.steps(answer)
+    assert [step["step_type"] for step in others] == ["llm_call", "tool_call", "llm_call"]
+    for step in (first, handoff, last):
+        page = gate.gate.get(f"/ui/steps/{step['id']}").body.decode()
+        assert "Run again from here" in page
+        assert "Another agent's" not in page
+    for step in others:
+        page = gate.gate.get(f"/ui/steps/{step['id']}").body.decode()
+        assert "Run again from here" not in page
+        assert f'run again from <a class="link" href="/ui/steps/{handoff["id"]}"' in page
+        path, body = f"/turns/{answer['turnId']}/runs", {"from_step_id": step["id"]}
+        refused = gate.post(path, body)
+        assert (refused.status, refused.error["param"]) == (422, "from_step_id")
+
+
 # -- limits and ends -------------------------------------------------------------------------------
 
 

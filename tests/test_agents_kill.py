@@ -29,6 +29,10 @@ api_key = "{key}"
 [agents.a]
 model = "m"
 tools = ["effect", "hang", "again", "guarded"]
+handoffs = ["b"]
+[agents.b]
+model = "m"
+tools = ["effect", "hang"]
 [tools.effect]
 python = "{folder}/mine.py:effect"
 [tools.hang]
@@ -80,6 +84,10 @@ LONG = "did {} too" + "!" * 3000
 
 def call(name: str, text: str, id: str = "c1") -> tuple[str, str, str]:
     return id, name, f'{{"text": "{text}"}}'
+
+
+def hand_over(task: str) -> tuple[str, str, str]:
+    return "h1", "handoff_to_b", f'{{"message": "{task}"}}'
 
 
 class Killed:
@@ -150,13 +158,13 @@ class Killed:
         assert (before["status"], before["ended_by"]) == ("cancelled", "resumed")
         return run
 
-    def unsure(self, session: str) -> Row:
-        """Likewise; it waits for a person to say what became of the call `hang`."""
+    def unsure(self, session: str, call: str = "hang") -> Row:
+        """Likewise; it waits for a person to say what became of the call."""
         run = self.resumed(session)
         assert run["status"] == "waiting_tool"
         pending = run["checkpoint"]["pending_tool_calls"]
         assert not any("result" in call for call in pending)
-        assert [c["tool_call_id"] for c in pending if c["state"] == "outcome_unknown"] == ["hang"]
+        assert [c["tool_call_id"] for c in pending if c["state"] == "outcome_unknown"] == [call]
         return run
 
     def decide(self, run: Row, call: str, decision: str, **more: Any) -> None:
@@ -224,6 +232,7 @@ def begin_all(killed: Killed) -> None:
     killed.say("go", "rounds")
     eventually(lambda: len(killed.steps("rounds", "llm_call")) == 2)
     eventually(lambda: len(killed.model.asked) == 9)
+    begin_handed_over(killed)
     killed.ask("approval", call("guarded", "approval"))
     eventually(lambda: killed.runs("approval")[0]["status"] == "waiting_tool")
     killed.say("second", "approval")
@@ -231,6 +240,20 @@ def begin_all(killed: Killed) -> None:
     killed.ask("after", call("effect", "after"))
     asked = Event.turn_id == killed.turn("after")["id"], Event.type == "tool.requested"
     eventually(lambda: killed.gate.all(Event, *asked))
+
+
+def begin_handed_over(killed: Killed) -> None:
+    """The other agent is asked, is in a tool, or has done one and is asked once more."""
+    for session, more in {
+        "other": [stream(HANG)],
+        "others tool": [asks(hangs("others tool"))],
+        "others next": [asks(call("effect", "others next")), stream(HANG)],
+    }.items():
+        count = len(killed.model.asked) + 1 + len(more)
+        killed.model.will(asks(hand_over(f"do {session}")), *more)
+        killed.say("go", session)
+        eventually(lambda count=count: len(killed.model.asked) == count)
+    eventually(lambda: killed.effects("others tool"))
 
 
 def streamed_so_far(killed: Killed) -> list[str | None]:
@@ -350,6 +373,55 @@ def test_a_paused_turn_can_be_cancelled_and_nothing_of_it_is_lost(killed: Killed
     lost = result("hang", "Error: no result: it was cancelled")
     results = lost, result("c2", LONG.format("cancelled"))
     assert killed.sent() == [user("go"), requested(*both("cancelled")), *results, user("next")]
+
+
+def test_in_the_call_of_another_agent_the_task_is_handed_over_anew_if_a_person_says_so(
+    killed: Killed,
+) -> None:
+    killed.decide(killed.unsure("other", "h1"), "h1", "approve")
+    assert killed.ended("other")["final_output"] == "done"
+    assert killed.model.asked[-2].json["messages"] == [user("do other")]
+    assert killed.sent() == [user("go"), requested(hand_over("do other")), result("h1", "done")]
+    first, again = killed.steps("other", "handoff")
+    assert (first["error_type"], again["status"]) == ("interrupted", "success")
+    assert under(killed, first) == [("llm_call", "error", "interrupted")]
+    assert under(killed, again) == [("llm_call", "success", None)]
+
+
+@pytest.mark.parametrize(
+    ("session", "calls"),
+    [
+        ("others tool", [("tool_call", "error", "interrupted")]),
+        ("others next", [("tool_call", "success", None), ("llm_call", "error", "interrupted")]),
+    ],
+)
+def test_what_another_agents_tool_did_is_not_done_again(
+    killed: Killed, session: str, calls: list[tuple[str, str, str | None]]
+) -> None:
+    killed.decide(killed.unsure(session, "h1"), "h1", "result", result="by hand")
+    assert killed.ended(session)["final_output"] == "done"
+    assert killed.effects(session) == [session]
+    task = hand_over(f"do {session}")
+    assert killed.sent() == [user("go"), requested(task), result("h1", "by hand")]
+    lost, told = killed.steps(session, "handoff")
+    assert (lost["error_type"], told["metadata"]["decision"]["was_unknown"]) == (
+        "interrupted",
+        True,
+    )
+    assert under(killed, lost) == [("llm_call", "success", None), *calls]
+    assert under(killed, told) == []
+    said = killed.gate.messages(killed.turn(session))
+    others = [m for m in said if (m["metadata"] or {}).get("handoff") == lost["id"]]
+    assert [m["role"] for m in others] == ["assistant", "tool"][: len(calls)]
+
+
+def under(killed: Killed, handoff: Row) -> list[tuple[str, str, str | None]]:
+    """The steps of the other agent, as they began: each with how it ended."""
+    steps = killed.gate.all(Step, Step.run_id == handoff["run_id"], by=Step.started_at)
+    own = {handoff["id"]}
+    own |= {step["id"] for step in steps if step["parent_step_id"] in own}
+    inner = [step for step in steps if step["parent_step_id"] in own]
+    return [(step["step_type"], step["status"], step["error_type"]) for step in inner]
 
 
 def test_while_it_waited_for_an_approval(killed: Killed) -> None:

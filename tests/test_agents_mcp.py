@@ -8,22 +8,27 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from agents_fixtures import AgentGate, a_test_with, agents, asks
 from scripted_model import Row, says
-from servers import ROOT, Process, eventually, installed
+from servers import DEADLINE, ROOT, Process, eventually, in_process, installed
 from xgw.agents.mcp.servers import Servers
 from xgw.config import Mcp
 from xgw.config.rules import quoted
 from xgw.providers.transport import Call
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 CLOCK = {"mcp": {"command": [sys.executable, "-m", "mcp_server_time", "--local-timezone=UTC"]}}
+FETCH = [sys.executable, "-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]
 OWN = [sys.executable, str(ROOT / "tests" / "mcp_server.py")]
 OLD = [sys.executable, str(ROOT / "tests" / "mcp_old_server.py")]
 SECRET = "sk-mcp-server-secret-1"
@@ -57,6 +62,7 @@ def tables(notes: Path) -> dict[str, Row]:
     old = {"mcp": {"command": OLD, "env": env}}
     return {
         "clock": CLOCK,
+        "web": {"mcp": {"command": FETCH}},
         "own": own,
         "slow": {**old, "timeout_seconds": 0.3, "max_output_bytes": 20},
         "old": {**old, "approval": "always"},
@@ -97,7 +103,7 @@ def children(program: str = "mcp") -> list[int]:
     return found
 
 
-# -- a server from the package index ---------------------------------------------------------------
+# -- servers from the package index ----------------------------------------------------------------
 
 
 def test_an_agent_uses_the_tools_of_a_server(served: Served) -> None:
@@ -160,6 +166,39 @@ def test_a_server_that_is_killed_in_a_call_fails_it_and_is_started_anew(served: 
     again = served.call("get_current_time", '{"timezone": "UTC"}', "clock")
     assert again["status"] == "success"
     assert children("mcp_server_time") != [pid]
+
+
+@LINUX
+def test_a_server_that_is_killed_while_it_fetches_a_page_fetches_the_next_one(
+    served: Served,
+) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def site(environ: WSGIEnvironment, start: StartResponse) -> list[bytes]:
+        if environ["PATH_INFO"] == "/slow":
+            asked.set()
+            assert goes_on.wait(DEADLINE)
+        start("200 OK", [("Content-Type", "text/plain")])
+        return [f"This is {environ['PATH_INFO']}".encode()]
+
+    with in_process(site) as root:
+        slow = asks(("c1", "fetch", f'{{"url": "{root}/slow"}}'))
+        served.gate.model.will(slow, says("sorry"))
+        answer = served.gate.say("go", name="web", wait=0)
+        assert asked.wait(DEADLINE)
+        (pid,) = children("mcp_server_fetch")
+        os.kill(pid, signal.SIGKILL)
+        assert served.gate.ended(answer)["status"] == "success"
+        goes_on.set()
+        (step,) = served.gate.steps(answer, "tool_call")
+        assert (step["name"], step["status"]) == ("fetch", "error")
+        assert step["error_message"] == "the MCP server ended before the call was answered"
+        told = served.gate.sent(-1)[-1]
+        assert (told["tool_call_id"], told["content"]) == ("c1", f"Error: {step['error_message']}")
+        again = served.call("fetch", f'{{"url": "{root}/next"}}', "web")
+    assert again["status"] == "success"
+    assert "This is /next" in again["told"]
+    assert children("mcp_server_fetch") != [pid]
 
 
 @LINUX

@@ -99,6 +99,26 @@ def test_killed_in_a_tool_the_record_is_truthful_and_the_session_goes_on(
     assert (tmp_path / "ran").read_text() == "x"
 
 
+def test_a_message_to_a_session_whose_process_was_just_killed_is_told_so(
+    installation: Installation, model: Model, tmp_path: Path
+) -> None:
+    model.will(asks(("c1", "wait_long", "{}")))
+    shell = installation.start("chat", "first", "-a", "a", "-s", "k")
+    eventually(lambda: (tmp_path / "ran").exists())
+    with running(installation, model) as gate:
+        waits = gate.post({"message": "second", "sessionId": "k", "wait": 0}, "/agents/a/chat")
+        assert (waits.status, waits.json["queuePosition"]) == (202, 1)
+        gate.post({}, f"/turns/{waits.json['turnId']}/cancel")
+        shell.send_all(signal.SIGKILL)
+        shell.wait()
+        refused = gate.post({"message": "third", "sessionId": "k"}, "/agents/a/chat")
+        assert (refused.status, refused.error["code"]) == (409, "turn_paused")
+        assert refused.error["actions"] == ["resume", "cancel"]
+        first, second = gate.turns("k")
+        assert (refused.error["turn_id"], first["status"]) == (first["id"], "running")
+        assert second["status"] == "cancelled"
+
+
 def test_agents_are_listed_with_all_that_they_are(installation: Installation) -> None:
     listed = installation.run("agents")
     assert listed.returncode == 0

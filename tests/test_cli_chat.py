@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import bundles
 from agents_fixtures import asks
 from cli_stores import HOSTILE
 from scripted_model import CUT, DONE, HANG, Answer, Model, delta, finish, stream, usage, whole
@@ -355,6 +356,11 @@ def test_a_conversation(alone: Chat, terminal: Terminal) -> None:
     assert alone.asked() == ["line one\nline two", "the first answer", "again"]
     terminal.type("/tools\r")
     terminal.out.wait_for("calculator +Calculate an arithmetic")
+    terminal.type("/export report.json\r")
+    terminal.out.wait_for(r"Wrote report.json")
+    report = bundles.read((alone.installation.folder / "report.json").read_bytes())
+    assert next(turn["final_output"] for turn in report["turns"]) == "the first answer"
+    assert report["agents"][0]["definition"]["model"] == "m"
     terminal.type("/session new\r")
     terminal.out.wait_for("session new")
     terminal.type("/nonsense\r")
@@ -362,6 +368,33 @@ def test_a_conversation(alone: Chat, terminal: Terminal) -> None:
     terminal.out.wait_for("(?s)there is no /nonsense.*helper>")
     terminal.type("\x04")
     assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("where", ["served", "in memory"])
+def test_a_report_is_written_wherever_the_session_is_kept(alone: Chat, where: str) -> None:
+    folder = alone.installation.folder
+    if where == "served":
+        alone.installation.serve()
+    else:
+        alone.installation.store.parent.write_text("no folder")
+    alone.model.will(says("an answer"))
+    terminal = Terminal(alone.installation.command("chat"), folder)
+    try:
+        terminal.out.wait_for("helper>")
+        terminal.type("/export\r")
+        terminal.out.wait_for("(?s)the session begins with the first message.*helper>")
+        terminal.type("hi\r")
+        terminal.out.wait_for("(?s)an answer.*helper>")
+        terminal.type("/export\r")
+        name = terminal.out.wait_for(r"Wrote (sess_\w+\.json)")[1]
+        terminal.out.wait_for("(?s)Wrote .*helper>")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    report = bundles.read((folder / name).read_bytes())
+    assert [row["content"] for row in report["messages"]][-2:] == ["hi", "an answer"]
+    assert name == f"{report['sessions'][0]['id']}.json"
 
 
 def test_ctrl_c_leads_back_to_the_line(alone: Chat, terminal: Terminal) -> None:

@@ -30,7 +30,7 @@ from xgw.store import migrations
 from xgw.store.database import Store
 
 EXAMPLE = re.compile(r"^ +(xgw .+?)(?: \|.*)?$", re.MULTILINE)
-COMMANDS = ("sessions", "show", "requests", "stats", "tail")
+COMMANDS = ("sessions", "show", "requests", "stats", "export", "tail")
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_events_come_as_they_happen(record: Recorded) -> None:
     for words in (
         r"session.created +checkout-42 · gpt-4o · named by metadata\n",
         r"turn.started +checkout-42 turn 1 · “What can you do\?”\n",
-        r"message.added +user · (\d+ tokens · )?“What can you do\?”\n",
+        r"message.added +user · (~\d+ tokens · )?“What can you do\?”\n",
         r"step.started +fast/gpt-4o( · ~\d+ tokens in)?\n",
         r"step.completed +fast/gpt-4o · success · stop · 10 \(0 cached\) → 129 tokens · first",
         r"turn.completed +checkout-42 turn 1 · success · stop · fast/gpt-4o · 10 \(0 cached\) → 1",
@@ -310,6 +310,7 @@ RUN = {"run_index": 1, "kind": "resume", "status": "running"}
 CALL = {"step_type": "llm_call", "provider_name": "p", "model": "m", "context_tokens": 9}
 FAILED = {"status": "error", "http_status": 429, "error": {"type": "t", "message": "m"}}
 GIVEN_UP = {"attempt": 2, "error_type": "t", "message": "m", "next": "give_up"}
+ESTIMATED = {"token_count": 1200, "token_source": "estimated"}
 BROKEN_CALL = {"name": "f", "arguments": "{", "arguments_json_valid": False}
 APPROVED = {"name": "f", "arguments": {"a": 1}, "decision": "approve", "by": "ui"}
 RESULTS = {"tool_call_ids": ["a"], "context_tokens": 5}
@@ -334,6 +335,8 @@ COMPACTED = {"before_tokens": 9000, "after_tokens": 10, "compacted_message_ids":
         ("tool.approval_decided", APPROVED, 'f {"a":1} · approve · by ui'),
         ("tool.results_sent", RESULTS, "1 result to the model · context ~5 tokens"),
         ("message.added", {"role": "tool", "tool_call_id": "c"}, "tool · answers c"),
+        ("message.added", {"role": "user", **ESTIMATED}, "user · ~1,200 tokens"),
+        ("message.added", {"role": "assistant", "token_count": 3}, "assistant · 3 tokens"),
         ("context.compacted", COMPACTED, "1 message summarised, context 9,000 → 10 tokens"),
         ("limit.reached", {"limit": "cost", "value": 2, "max": 1}, "cost: 2 of 1"),
         ("stream.lagged", {"resume_after": 7}, "too slow; going on after 7"),

@@ -431,6 +431,19 @@ class TestMistakes:
         ("text", "line"),
         [
             ("[server]\nport = 65536", "2: [server] port must be at most 65535, not 65536"),
+            (
+                "[redact]\npatterns = ['a', '(?=b)c']",
+                '2: [redact] patterns must be an expression in RE2, not "(?=b)c": '
+                "invalid perl operator: (?=",
+            ),
+            (
+                "[redact]\npatterns = ['x*']",
+                '2: [redact] patterns must not match an empty text, as "x*" does',
+            ),
+            (
+                "[redact]\npatterns = 'x'",
+                '2: [redact] patterns must be a list, not "x"',
+            ),
             ("[server]\nport = -1", "2: [server] port must be at least 0, not -1"),
             ('[server]\nport = "80"', '2: [server] port must be a whole number, not "80"'),
             ("[server]\nport = true", "2: [server] port must be a whole number, not true"),
@@ -675,7 +688,7 @@ class TestMistakes:
             (
                 "[trace]\ncontent = true",
                 "1: [trace] is not a known table (known: server, storage, gateway, providers, "
-                "routes, prices, keys, retention, agents, tools)",
+                "routes, prices, keys, retention, agents, tools, redact)",
             ),
         ],
     )

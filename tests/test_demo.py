@@ -16,6 +16,8 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
+from xgw.agents.functions import read_function
+from xgw.agents.planner import Plan
 from xgw.providers.demo import DemoServer
 
 TEXT = {"type": "string"}
@@ -236,6 +238,30 @@ def test_asks_for_the_tool_that_the_prompt_calls_for(
     wire: Wire, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
     assert calls_of(wire, text) == calls
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        (
+            "Plan this: tell me the weather in Oslo and calculate 17 * 23. Then say hello!",
+            ["Plan this: tell me the weather in Oslo", "calculate 17 * 23", "Then say hello"],
+        ),
+        ("plan", ["plan"]),
+        ("Update the plan", ["Update the plan"]),
+        ("plan " + "x" * 900, ["plan " + "x" * 195]),
+    ],
+)
+def test_a_plan_has_what_the_prompt_asks_for(wire: Wire, text: str, items: list[str]) -> None:
+    plan = Plan()
+    planner = read_function(plan.plan)
+    told = {"description": planner.description, "parameters": planner.parameters}
+    tool = {"type": "function", "function": {"name": "plan", **told}}
+    [(_, arguments)] = [
+        call for call in calls_of(wire, text, tools=[*TOOLS, tool]) if call[0] == "plan"
+    ]
+    plan.plan(**planner.check(arguments))
+    assert plan.kept["items"] == [{"text": item, "state": "pending"} for item in items]
 
 
 def test_asks_for_several_tools_in_parallel_or_one_after_another(wire: Wire) -> None:

@@ -188,6 +188,11 @@ def test_messages_are_counted(gate: Gate) -> None:
     sent, received = gate.messages(turn)
     assert (sent["token_count"] > 0, sent["token_source"]) == (True, "estimated")
     assert (received["token_count"], received["token_source"]) == (3, "provider")
+    told = [e["payload"] for e in gate.events(turn) if e["type"] == "message.added"]
+    assert [(one["message_id"], one["token_count"], one["token_source"]) for one in told] == [
+        (message["id"], message["token_count"], message["token_source"])
+        for message in (sent, received)
+    ]
 
 
 @pytest.mark.parametrize("choices", [[], [{"index": 0, "message": {"content": ""}}]])

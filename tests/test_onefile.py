@@ -86,6 +86,8 @@ def test_the_commands_work_without_a_server(alone: Alone) -> None:
     (session,) = json.loads(alone.run("sessions", "--json"))["data"]
     assert (session["session_key"], session["turn_count"]) == ("first", 1)
     assert "no mistakes" in alone.run("doctor", "--offline")
+    exported = json.loads(alone.run("export", "first", "-o", "-"))
+    assert "xgw_bundle" in exported
     assert list(alone.scratch.iterdir()) == []
 
 

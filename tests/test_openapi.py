@@ -16,6 +16,7 @@ from flask import Flask
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+import bundles
 from gateway_fixtures import Client, Reading, Reply, gate_and_model
 from scripted_model import Row, chat, named, says
 from servers import ROOT, eventually, in_process
@@ -259,6 +260,11 @@ def test_real_answers_are_as_described(described: Described) -> None:
     for request in described.get("/requests?limit=500").json["data"]:
         described.ask("get", f"/requests/{request['id']}")
         described.ask("get", f"/requests/{request['id']}/curl")
+    for exported in (path, f"/turns/{turn['id']}", f"/runs/{run['id']}", f"/steps/{step['id']}"):
+        bundles.read(described.ask("get", f"/export{exported}").body)
+        described.ask("get", f"/export{exported}/preview")
+    described.ask("get", f"/export/requests/{request['id']}?format=jsonl")
+    described.ask("get", f"/export/requests/{request['id']}/preview?format=html")
     for group in ("day", "model", "provider", "agent"):
         assert described.ask("get", f"/stats?group={group}").json["data"]
     for read in ("/health", "/openapi.json", "/v1/models", "/v1/models/demo"):
@@ -267,7 +273,8 @@ def test_real_answers_are_as_described(described: Described) -> None:
         described.ask("get", read)
     check_changes(described)
     check_events(described, session["id"])
-    check_refusals(described)
+    check_refusals(described, f"/export{path}")
+    check_imports(described, described.get(f"/export{path}").body)
     check_pruning(described, session["id"])
     assert described.tried == described.operations()
 
@@ -298,6 +305,18 @@ def check_changes(described: Described) -> None:
     assert described.ask("delete", path).status == 404
 
 
+def check_imports(described: Described, bundle: bytes) -> None:
+    made = described.ask("post", "/import?file=bug.json", bundle)
+    assert made.status == 201
+    assert described.ask("post", "/import", bundle).status == 200
+    assert described.ask("post", "/import", {}).status == 422
+    assert described.ask("get", "/imports").json["data"] == [made.json]
+    path = f"/imports/{made.json['id']}"
+    assert described.ask("get", path).json == made.json
+    assert described.ask("delete", path).status == 204
+    assert described.ask("get", path).status == 404
+
+
 def check_events(described: Described, session_id: str) -> None:
     for path in ("/events", f"/sessions/{session_id}/events"):
         reading = Reading(described.send(None, f"{path}?after=0", "GET"))
@@ -310,9 +329,12 @@ def check_events(described: Described, session_id: str) -> None:
             described.validate({"$ref": "#/components/schemas/Event"}, orjson.loads(envelope))
 
 
-def check_refusals(described: Described) -> None:
+def check_refusals(described: Described, exported: str) -> None:
+    assert described.ask("get", "/export/turns/turn_0").status == 404
     for path in ("/sessions/no", "/turns/no", "/runs/no", "/steps/no", "/requests/no/curl"):
         assert described.ask("get", path).status == 404
+    for query in ("format=x", "bodies=x", "colour=blue"):
+        assert described.ask("get", f"{exported}?{query}").status == 422
     for query in ("cursor=x", "limit=0", "colour=blue", "q=colour:blue", "since=x"):
         reply = described.ask("get", f"/sessions?{query}")
         assert reply.status in (400, 422), query

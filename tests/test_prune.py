@@ -299,6 +299,14 @@ def test_the_tables_of_an_older_program_go_on_request_alone(gate: Gate) -> None:
     prune(gate, before=now())
     names = "SELECT name FROM sqlite_master WHERE name GLOB 'legacy_*'"
     assert len(gate.store.sql(names)) == 3
+    refused = gate.post({"legacy": True, "before": now()}, "/prune")
+    assert (refused.status, refused.error["code"]) == (409, "not_taken_over")
+    assert len(gate.store.sql(names)) == 3
+    with sqlite3.connect(gate.store.path) as database:
+        database.execute(
+            "INSERT INTO takeovers (source, state, started_at, finished_at) VALUES (?, '', ?, ?)",
+            (migrations.IN_PLACE, now(), now()),
+        )
     done = prune(gate, legacy=True)
     assert gate.store.sql(names) == []
     assert {one["table"]: one["rows"] for one in done["legacy"]} == {

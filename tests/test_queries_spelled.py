@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from filled_store import FilledStore, at
+from filled_store import FilledStore, at, selects
 from xgw.queries import standing
 from xgw.queries.spelled import SelectByIds
-from xgw.store.models import Session
+from xgw.store.models import Session, Turn
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
@@ -48,9 +49,51 @@ def test_ids_may_stand_between_other_parameters(tmp_path: Path) -> None:
     filled.close()
 
 
-def test_ids_in_two_places_are_refused() -> None:
-    def build(ids: Sequence[str]) -> Any:
-        return Session.select().where(Session.id.in_(ids) | Session.session_key.in_(ids))
+def test_ids_may_stand_in_several_places(tmp_path: Path) -> None:
+    filled = FilledStore(tmp_path)
+    one, other = filled.session(), filled.session(status="closed")
 
-    with pytest.raises(ValueError, match="one place"):
-        SelectByIds(build).fetch(None, ["a", "b"])  # type: ignore[arg-type]
+    def build(ids: Sequence[str]) -> Any:
+        first, last = ids
+        is_first = Session.id == last
+        return Session.select(Session.id, is_first.alias("last")).where(
+            Session.id.in_(ids), Session.id.in_([last, first])
+        )
+
+    found = SelectByIds(build).fetch(filled.store, [one, other])
+    assert sorted((row["id"], row["last"]) for row in found) == sorted([(one, 0), (other, 1)])
+    filled.close()
+
+
+def test_bodies_come_with_the_rows_that_name_them(tmp_path: Path) -> None:
+    filled = FilledStore(tmp_path)
+    long, gone = "a long answer " * 500, "a text that is gone " * 500
+    session = filled.session()
+    turn = filled.turn(session, user_input=filled.text(long), config_snapshot=filled.body({"a": 1}))
+    lost = filled.turn(
+        session, turn_index=1, user_input="\x1f" + "0" * 32, config_snapshot="1" * 32
+    )
+    plain = filled.turn(session, turn_index=2, user_input="short")
+    asked = filled.body({"messages": [{"role": "user", "content": gone}], "model": "m"})
+
+    def build(ids: Sequence[str]) -> Any:
+        return Turn.select(Turn.id, Turn.user_input, Turn.config_snapshot).where(Turn.id.in_(ids))
+
+    with selects() as statements:
+        rows, brought = SelectByIds(build).fetch_whole(
+            filled.store,
+            [turn, lost, plain],
+            texts=("user_input",),
+            hashes=("config_snapshot",),
+            keys=[asked],
+        )
+    assert len(statements) == 1
+    found = {row["id"]: row["user_input"] for row in rows}
+    assert found == {turn: long, lost: None, plain: "short"}
+    config = next(row["config_snapshot"] for row in rows if row["id"] == turn)
+    assert orjson.loads(brought[config][0]) == {"a": 1}
+    body, listed = brought[asked]
+    assert orjson.loads(body)["messages"][0]["content"] == gone
+    assert len(listed) == 1
+    assert "1" * 32 not in brought
+    filled.close()

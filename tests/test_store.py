@@ -51,6 +51,8 @@ COLUMNS = {
     "events": "seq type at project_id session_id turn_id run_id step_id payload",
     "payloads": "hash size codec data",
     "api_keys": "id name prefix hash project_id org_id created_at revoked_at",
+    "takeovers": "id source state started_at finished_at",
+    "refusals": "id takeover_id old_table row_id reason",
 }
 """The tables of the data model; orders and types are compared between models and migrations."""
 
@@ -63,6 +65,8 @@ UNIQUE = {
     ("steps", "run_id step_index"),
     ("messages", "message_index session_id"),
     ("api_keys", "hash"),
+    ("takeovers", "source"),
+    ("refusals", "old_table row_id takeover_id"),
 }
 CASCADES = {
     ("turns", "session_id", "sessions"),
@@ -74,6 +78,7 @@ CASCADES = {
     ("messages", "turn_id", "turns"),
     ("request_logs", "session_id", "sessions"),
     ("request_logs", "turn_id", "turns"),
+    ("refusals", "takeover_id", "takeovers"),
 }
 NEVER_NULL = {("sessions", "project_id"), ("turns", "project_id"), ("events", "project_id")}
 

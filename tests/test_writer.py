@@ -182,6 +182,52 @@ def test_what_waits_is_written_when_someone_waits_for_it(scene: Scene) -> None:
     assert scene.names() == ["first", "second", "third", "fourth", "fifth"]
 
 
+def test_what_can_wait_does_until_it_is_due(scene: Scene) -> None:
+    one, other = Part(apart="one"), Part(apart="other")
+    begun = scene.submit("one begins", part=one, urgent=False)
+    waits = scene.submit("other begins", part=other, urgent=False)
+    ended = scene.submit("one ends", part=one)
+    wait_for(begun, ended)
+    assert scene.names() == ["one begins", "one ends"]
+    assert not waits.done
+    assert scene.writer.wait(waits, Patience(DEADLINE))
+    wait_for(scene.submit("other ends", part=other))
+    assert scene.names() == scene.events() == scene.told()
+    assert scene.names()[2:] == ["other begins", "other ends"]
+
+
+def test_nothing_is_left_behind_by_what_concerns_everything(scene: Scene) -> None:
+    names = ["one begins", "other begins", "everything"]
+    first = scene.submit(names[0], part=Part(apart="one"), urgent=False)
+    second = scene.submit(names[1], part=Part(apart="other"), urgent=False)
+    wait_for(scene.submit(names[2]), first, second)
+    assert scene.names() == scene.events() == names
+
+
+def test_what_waited_is_written_in_order_at_the_end(scene: Scene) -> None:
+    parts = {name: Part(apart=name[0]) for name in ("a1", "b1", "a2", "c1", "b2")}
+    tickets = [scene.submit(name, part=part, urgent=False) for name, part in parts.items()]
+    scene.writer.stop()
+    wait_for(*tickets)
+    assert scene.names() == list(parts)
+
+
+def test_what_can_wait_is_kept_in_order_where_a_unit_fails(scene: Scene) -> None:
+    one, other = Part(apart="one"), Part(apart="other")
+    go = scene.blocked()
+    waits = scene.submit("other begins", part=other, urgent=False)
+    begun = scene.submit("one begins", part=one, urgent=False)
+    broken = scene.writer.submit(_raises, part=one)
+    ended = scene.submit("one ends", part=one)
+    go.set()
+    wait_for(begun, broken, ended, scene.submit("other ends", part=other), waits)
+    assert broken.error is not None
+    names = scene.names()
+    assert sorted(names) == sorted(["other begins", "one begins", "one ends", "other ends"])
+    assert names.index("one begins") < names.index("one ends")
+    assert names.index("other begins") < names.index("other ends")
+
+
 def test_how_long_the_oldest_has_waited(scene: Scene) -> None:
     go = scene.blocked()
     scene.submit("later")

@@ -47,6 +47,7 @@ def from_db(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+@lru_cache(maxsize=64)
 def to_microseconds(moment: datetime) -> int:
     """Microseconds since 1970."""
     return (_naive(moment) - EPOCH) // MICROSECOND
@@ -57,6 +58,7 @@ def from_microseconds(passed: int) -> datetime:
     return EPOCH + passed * MICROSECOND
 
 
+@lru_cache(maxsize=64)
 def to_rfc3339(moment: datetime) -> str:
     """As JSON spells it (RFC 3339): "YYYY-MM-DDTHH:MM:SS.ffffffZ"."""
     return _naive(moment).isoformat("T", "microseconds") + "Z"

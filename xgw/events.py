@@ -64,7 +64,9 @@ TYPES: dict[str, str] = {
         "`tool_call_id`, `name`, `decision`, `by`, `arguments`, `reason`, `result`"
     ),
     "tool.results_sent": "`tool_call_ids`, `context_tokens`, `context_window`",
-    "message.added": "`message_id`, `kind`, `role`, `token_count`, `tool_call_id`, `text`",
+    "message.added": (
+        "`message_id`, `kind`, `role`, `token_count`, `token_source`, `tool_call_id`, `text`"
+    ),
     "context.compacted": (
         "`before_tokens`, `after_tokens`, `trigger`, `strategy`, `compacted_message_ids`, "
         "`summary`, `reason`"

@@ -132,7 +132,7 @@ class Masker:
         for spelling in self._spellings:
             if spelling in raw:
                 raw = raw.replace(spelling, _MASK)
-        if b"\\u00" in raw and self._escape.search(raw):
+        if self._long and b"\\u00" in raw and self._escape.search(raw):
             raw = self._escaped.sub(_MASK, raw)
         near = [key for key, head, tail in self._keys if head in raw or tail in raw]
         return _without_keys(raw, near) if near else raw

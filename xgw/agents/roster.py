@@ -46,6 +46,13 @@ class Roster(Mapping[str, Definition]):
     def __len__(self) -> int:
         return len(self._now())
 
+    @property
+    def config(self) -> Config:
+        """The configuration that they are of."""
+        with self._lock:
+            self._look_in_time()
+            return self._loaded.config
+
     def replace(self, loaded: Loaded) -> None:
         """From now on the agents of this configuration; UsageError leaves them as they were."""
         with self._lock:
@@ -53,10 +60,13 @@ class Roster(Mapping[str, Definition]):
 
     def _now(self) -> Agents:
         with self._lock:
-            if clock.monotonic() - self._looked_at >= self._look_seconds:
-                self._look()
-                self._looked_at = clock.monotonic()
+            self._look_in_time()
             return self._agents
+
+    def _look_in_time(self) -> None:
+        if clock.monotonic() - self._looked_at >= self._look_seconds:
+            self._look()
+            self._looked_at = clock.monotonic()
 
     def _look(self) -> None:
         stamps = _stamps_of(self._loaded)

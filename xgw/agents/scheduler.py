@@ -18,6 +18,7 @@ import peewee
 from xgw import clock
 from xgw.agents.definition import Agents, Definition
 from xgw.agents.driving import SUPERSEDED, Driver, Submit
+from xgw.agents.holding import Holders
 from xgw.agents.lines import Line, Lines
 from xgw.agents.parts import Parts
 from xgw.agents.preparing import new_scope, queued_turn, turn_facts
@@ -51,7 +52,8 @@ class Scheduler:
         self._store = store
         self._parts = parts
         self._agents = agents
-        self._edits = Edits(parts.means.recorder.writer)
+        writer = parts.means.recorder.writer
+        self._edits, self._holders = Edits(writer), Holders(store, writer)
         self._lines = Lines()
         self._driver = Driver(store, parts, agents, calls, self._lines)
         self._stopping = threading.Event()
@@ -124,7 +126,7 @@ class Scheduler:
 
         ApiError 409 `turn_paused` if it is not, and nothing goes on by itself.
         """
-        held = find_holder(self._store, line.session_id)
+        held = self._holders.find(line.session_id)
         if held is None or held["run_status"] not in ("waiting_tool", "paused"):
             return
         if busy == "supersede":

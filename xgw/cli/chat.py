@@ -120,7 +120,8 @@ def _converse(loaded: Loaded, asked: Asked, details: bool) -> None:
     with opened_door(loaded) as (door, store):
         conversation = Conversation(door, store, asked)
         spell = event_speller(loaded.config, store)
-        Dialogue(conversation, spell, store.path, details=details).run()
+        export = session_exporter(loaded.config, store)
+        Dialogue(conversation, spell, export, store.path, details=details).run()
 
 
 def event_speller(config: Config, store: Store) -> Spell:
@@ -133,6 +134,22 @@ def event_speller(config: Config, store: Store) -> Spell:
         return found and found["session_key"]
 
     return EventLines(stderr(), reading.demos(config), session_key).spell
+
+
+def session_exporter(config: Config, store: Store) -> Callable[[str, str | None], None]:
+    """Writes a bug report of a session into a file, or one of its name."""
+
+    def export(session_id: str, file: str | None) -> None:
+        from xgw.cli.exporting import Export
+        from xgw.portable.chosen import Root
+
+        whole, roots = Export(config, store), [Root("session", session_id)]
+        if file is None:
+            whole.place_named(roots)
+        else:
+            whole.place(roots, file)
+
+    return export
 
 
 def tell_outcome(answer: Answer) -> int:

@@ -28,6 +28,7 @@ LINGER_BYTES = 64 << 20
 
 _END = b"\r\n\r\n"
 _HEALTH = b"GET /health "
+_CALLS = (b"POST /v1/", b"POST /s/")
 
 
 class ClientRequest(Request):  # type: ignore[misc]
@@ -121,15 +122,20 @@ class Connection(TConn):  # type: ignore[misc]
         """Whether the request whose head is there asks how the server is."""
         return self._head.startswith(_HEALTH)
 
+    @property
+    def is_call(self) -> bool:
+        """Whether the request whose head is there is one that goes on to a provider."""
+        return self._head.startswith(_CALLS)
+
     def follows(self, seconds: float) -> bool:
-        """Whether the next request's whole head is there, or comes within `seconds`.
+        """Whether another call's whole head is there, or comes within `seconds`.
 
         Nothing is taken from the socket: what is only begun is for the main thread to gather.
         """
         if self.parser.unreader.buf.tell():
             return False
         seen = self.sock.peek(seconds)
-        return _END in seen and self.read_head() is Head.COMPLETE
+        return seen.startswith(_CALLS) and _END in seen and self.read_head() is Head.COMPLETE
 
     def begin(self, keep: float) -> None:
         """Give the parser the head, in the thread that answers; HeadTooLarge instead.

@@ -27,16 +27,25 @@ UNPROCESSABLE = 422
 HISTORY_SUFFIX = ".chat-history"
 
 Act = Callable[["Dialogue", str], None]
+Export = Callable[[str, str | None], None]
+"""Writes all that was recorded of a session, by its id, into a file; None: one of its name."""
 
 
 class Dialogue:
     """Reads messages and commands until Ctrl-D or /quit; what was written is kept for next time."""
 
     def __init__(
-        self, conversation: Conversation, spell: Spell, store_path: Path, *, details: bool
+        self,
+        conversation: Conversation,
+        spell: Spell,
+        export: Export,
+        store_path: Path,
+        *,
+        details: bool,
     ) -> None:
         self._conversation = conversation
         self._spell = spell
+        self._export = export
         self._history = store_path.with_name(f"{store_path.name}{HISTORY_SUFFIX}")
         self._details = details
         self._over = False
@@ -179,6 +188,10 @@ class Dialogue:
         turns = counted(session["turn_count"], "turn")
         write([joined(turns, f"{sent} ({cached} cached) → {received} tokens", cost)])
 
+    def export(self, file: str) -> None:
+        """/export [FILE]"""
+        self._export(self._session()["id"], os.path.expanduser(file) or None)
+
     def session(self, name: str) -> None:
         """/session [new | ID]"""
         talk = self._conversation
@@ -225,6 +238,10 @@ COMMANDS: dict[str, tuple[str, Act]] = {
     "/cancel": ("cancel the turn that runs or waits; Ctrl-C while it is said", Dialogue.cancel),
     "/compact": ("have the older turns summarised now", Dialogue.compact),
     "/usage": ("turns, tokens and cost of the session", Dialogue.usage),
+    "/export": (
+        "write a bug report of the session, into a file of its name or /export FILE",
+        Dialogue.export,
+    ),
     "/details": ("tell what happens in a turn, or stop telling", Dialogue.details),
     "/quit": ("end; Ctrl-D does too", Dialogue.quit),
 }

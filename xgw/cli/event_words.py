@@ -36,7 +36,9 @@ def _delta(delta: Payload) -> str:
 
 def _message(message: Payload) -> str:
     count = message.get("token_count")
-    tokens = None if count is None else f"{spelling.count(count)} tokens"
+    tokens = (
+        None if count is None else f"{spelling.count(count, message.get('token_source'))} tokens"
+    )
     role = message.get("role") or message.get("kind")
     answers = f"answers {message['tool_call_id']}" if message.get("tool_call_id") else None
     return joined(role, tokens, answers, quoted(message.get("text")))

@@ -1,4 +1,4 @@
-"""The command `migrate`: the store's schema, looked at and brought forward."""
+"""The command `migrate`: the store's schema brought forward, and older stores taken over."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from xgw import clock
+from xgw.cli import taking_over
 from xgw.cli.configuration import load, print_json, with_configuration, with_json
-from xgw.cli.server import ServerLock
+from xgw.cli.server import without_server
 from xgw.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,23 +19,67 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--status", is_flag=True, help="List the migrations and when each was applied.")
-@click.option("--dry-run", is_flag=True, help="Say what would be applied; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option("--to", "upto", type=click.IntRange(1), metavar="N", help="Stop after migration N.")
+@click.option(
+    "--from-legacy",
+    "old",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Take over the store of an older program; a server may run meanwhile.",
+)
 @with_configuration
 @with_json
+@click.pass_context
 def migrate(
-    config_path: Path | None, db: str | None, status: bool, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    config_path: Path | None,
+    db: str | None,
+    status: bool,
+    dry_run: bool,
+    upto: int | None,
+    old: Path | None,
+    as_json: bool,
 ) -> None:
-    """Bring the store to this version's schema, after a backup beside the file."""
+    """Bring the store to this version's schema, after a backup beside the file.
+
+    The tables of older programs (conversations, messages and request_logs; task_sessions and
+    task_session_messages) are taken over: where they stand in the store itself, or from another
+    file with --from-legacy. It goes on where it was if it was interrupted, and may be run again.
+
+    \b
+    Examples:
+      xgw migrate --status
+      xgw migrate --dry-run
+      xgw migrate --from-legacy old/gateway.db
+    """
     from xgw.store.database import Store
 
-    if status and dry_run:
-        raise UsageError("--status and --dry-run exclude each other")
-    storage = load(config_path, db).config.storage
-    store = Store(storage.path, storage.durability)
+    _refuse_together(status=status, dry_run=dry_run, to=upto is not None, from_legacy=old)
+    config = load(config_path, db).config
+    store = Store(config.storage.path, config.storage.durability)
+    secrets = config.secrets()
+    ctx.call_on_close(store.close)
     if status:
         _show_status(store, as_json)
+    elif old is not None:
+        ctx.exit(taking_over.from_file(store, old, secrets, dry_run=dry_run, as_json=as_json))
+    elif upto is None and taking_over.is_due(store):
+        ctx.exit(taking_over.in_place(store, secrets, dry_run=dry_run, as_json=as_json))
     else:
-        _apply(store, dry_run, as_json)
+        _apply(store, upto, dry_run, as_json)
+
+
+def _refuse_together(*, status: bool, dry_run: bool, to: bool, from_legacy: Path | None) -> None:
+    given = [
+        ("--status", status),
+        ("--dry-run", dry_run),
+        ("--to", to),
+        ("--from-legacy", from_legacy is not None),
+    ]
+    used = [name for name, is_given in given if is_given]
+    if len(used) > 1 and (status or (to and from_legacy is not None)):
+        raise UsageError(f"{' and '.join(used)} exclude each other")
 
 
 def _show_status(store: Store, as_json: bool) -> None:
@@ -49,27 +94,21 @@ def _show_status(store: Store, as_json: bool) -> None:
         return
     for name, applied in rows:
         click.echo(f"{name}  {applied or 'pending'}")
+    taking_over.tell_all(store)
 
 
-def _apply(store: Store, dry_run: bool, as_json: bool) -> None:
+def _apply(store: Store, upto: int | None, dry_run: bool, as_json: bool) -> None:
     from xgw.store import migrations
 
     if dry_run:
-        report = migrations.migrate(store, dry_run=True)
+        report = migrations.migrate(store, dry_run=True, upto=upto)
     else:
-        # A server keeps working with the schema that it started with.
-        lock = ServerLock.acquire(store.path)
-        try:
-            report = migrations.migrate(store)
-        finally:
-            lock.release()
+        with without_server(store.path):
+            report = migrations.migrate(store, upto=upto)
     if as_json:
         backup = None if report.backup is None else str(report.backup)
         print_json({"applied": report.applied, "backup": backup, "dry_run": dry_run})
         return
-    if report.backup is not None:
-        click.echo(f"backup: {report.backup}", err=True)
-    for name in report.applied:
-        click.echo(f"{'would apply' if dry_run else 'applied'} {name}")
+    taking_over.tell_schema(report, dry_run=dry_run)
     if not report.applied:
         click.echo(f"{store.path} is up to date")

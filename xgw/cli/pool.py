@@ -11,10 +11,14 @@ Job = Callable[[], None]
 
 
 class Pool:
-    """At most `most` threads; a job that finds none waits its turn. A job raises nothing."""
+    """At most `most` threads; a job that finds none waits its turn. A job raises nothing.
 
-    def __init__(self, most: int) -> None:
+    Each thread calls `prepare`, if there is one, before its first job.
+    """
+
+    def __init__(self, most: int, prepare: Job | None = None) -> None:
         self._most = most
+        self._prepare = prepare
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
@@ -44,6 +48,8 @@ class Pool:
 
     def _work(self) -> None:
         threading.current_thread()  # from here on it is counted among the threads
+        if self._prepare is not None:
+            self._prepare()
         while True:
             self._jobs.get()()
             with self._lock:

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,6 +94,16 @@ class ServerLock:
         with contextlib.suppress(OSError):
             self._announcement.unlink(missing_ok=True)
         self._file.close()
+
+
+@contextlib.contextmanager
+def without_server(store_path: Path) -> Iterator[None]:
+    """No server has the store inside of this block; UsageError if one does."""
+    lock = ServerLock.acquire(store_path)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def find_server(store_path: Path) -> ServerAddress | None:
@@ -192,6 +202,9 @@ class Services(Protocol):
 
     def start(self) -> None:
         """Start the threads."""
+
+    def relaying_threads(self) -> list[int]:
+        """The native ids of the threads whose work comes with every call."""
 
     def drain(self, seconds: float) -> None:
         """Let what is under way end, in `seconds` at most, then end it."""

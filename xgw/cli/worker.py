@@ -20,6 +20,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from xgw import clock, errors
 from xgw.cli.connections import Connection, Head
+from xgw.cli.cores import Core
 from xgw.cli.pool import Pool
 from xgw.cli.receiving import ClientSocket
 from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
@@ -36,7 +37,7 @@ WORKER_STOP_SECONDS = int(DRAIN_SECONDS) + 2
 LAST_CALL_SECONDS = 0.25
 """How long an idle connection stays open in a worker that stops: a request may be on its way."""
 
-AT_ONCE_SECONDS = 0.002
+AT_ONCE_SECONDS = 0.02
 """How long a thread stays with a connection that it has answered."""
 
 MOST_AT_ONCE = 128
@@ -93,26 +94,45 @@ class _Outcome:
         return self._keep
 
 
+class Settled:
+    """gunicorn's configuration once nothing changes any more.
+
+    Each request asks it twenty times, and each of its settings answers by two calls.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        vars(self).update({name: getattr(config, name) for name in config.settings})
+
+    def __getattr__(self, name: str) -> Any:
+        """What is worked out of settings."""
+        return getattr(self._config, name)
+
+
 class Worker(ThreadWorker):  # type: ignore[misc]
     """The serving process.
 
     Its main thread accepts, gathers heads and watches idle connections; a thread of the pool is
-    taken for a request only once its head is there, so that a slow client holds none.
+    taken for a request only once its head is there, so that a slow client holds none. Calls have
+    a pool of their own, whose threads run on one core.
     """
 
     lifeline: int
+    cfg: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._idle: dict[Connection, None] = {}
         self._partial: dict[Connection, None] = {}
-        self._express = Pool(EXPRESS_THREADS)
+        self._core = Core()
+        self._express = Pool(EXPRESS_THREADS, self._core.leave)
+        self._others = Pool(self.cfg.threads, self._core.leave)
         self._held_back: list[Callable[[], None]] | None = None
         self._drain = threading.Thread(target=self._drain_services, name="drain")
         self._stop_by = 0.0
 
     def get_thread_pool(self) -> Pool:
-        return Pool(self.cfg.threads)
+        return Pool(self.cfg.threads, self._core.join)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -131,6 +151,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         _spare_collections()
+        self.cfg = Settled(self.cfg)
+        self._core.choose()
+        self._core.join()
+        self._core.adopt(self.services.relaying_threads())
         self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
         super().run()
         self._drain.join(max(0.0, self._stop_by - clock.monotonic()))
@@ -217,6 +241,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._drop(conn)
         elif conn.asks_for_health:
             self._express.submit(partial(self._serve, conn, self._answer))
+        elif not conn.is_call:
+            self._others.submit(partial(self._serve, conn, self._answer))
         elif self._held_back is None:
             self.tpool.submit(partial(self._serve, conn, self.handle))
         else:
@@ -249,6 +275,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def murder_pending(self) -> None:
         """Close what was idle for too long; answer heads that take too long with 408."""
         now = clock.monotonic()
+        self._core.look(now)
         for place in (self._idle, self._partial):
             while place and (conn := next(iter(place))).timeout <= now:
                 if place is self._partial:
@@ -269,9 +296,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.method_queue.defer(self.finish_request, conn, _Outcome(keep))
 
     def handle(self, conn: Connection) -> Any:
-        """Answer a request, in a thread of the pool; whether the connection stays open.
+        """Answer a call, in a thread of the pool; whether the connection stays open.
 
-        A client that asks again at once is answered by the same thread: going through the main
+        A client that calls again at once is answered by the same thread: going through the main
         thread costs two changes of thread a request.
         """
         keep = self._answer(conn)

@@ -48,17 +48,18 @@ def is_credential_name(name: str) -> bool:
 
 def is_credential_parameter(name: str) -> bool:
     """Whether a query parameter of this name carries a credential: also `key` and signatures."""
-    return is_credential_name(name) or _PARAMETER.fullmatch(" ".join(_words(name))) is not None
+    return is_credential_name(name) or _PARAMETER.fullmatch(" ".join(words_of(name))) is not None
 
 
 @lru_cache(maxsize=4096)
 def _is_credential(name: str) -> bool:
-    words = _words(name)
+    words = words_of(name)
     if not words or words == ["key"] or _CREDENTIAL.fullmatch(words[-1]) is None:
         return False
     return _ORDINARY.fullmatch(" ".join(words[-2:])) is None
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """The words of a name, in lower case: `clientSecret`, `client-secret`, `CLIENT_SECRET`."""
     spaced = re.sub(r"[^A-Za-z0-9]+", " ", _HUMP.sub(" ", name))
     return spaced.lower().split()

@@ -35,6 +35,7 @@ _TABLES: dict[KeyPath, type[BaseModel]] = {
     ("tools", "*"): agents.Tool,
     ("tools", "*", "mcp"): agents.Mcp,
     ("tools", "*", "retrieval"): agents.Retrieval,
+    ("redact",): schema.Redact,
 }
 _ARRAYS = {"providers": "name", "routes": "model", "keys": "project"}
 """The arrays of tables, and what people know their entries by."""

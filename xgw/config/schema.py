@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from xgw.config import rules
 from xgw.config.agents import Agent, Tool
 from xgw.config.credentials import PASSTHROUGH, is_credential_name
+from xgw.config.patterns import check_pattern
 from xgw.config.table import Bytes, Count, Seconds, Table
 
 DEMO_LABEL = "demo (scripted, no model)"
@@ -175,6 +176,12 @@ class Retention(Table):
     metadata_days: Days = 0
 
 
+class Redact(Table):
+    """`[redact]`: what an export masks besides what it knows by itself."""
+
+    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
+
+
 class Config(Table):
     """The whole configuration in force."""
 
@@ -188,6 +195,7 @@ class Config(Table):
     retention: Retention = Retention()
     agents: dict[str, Agent] = Field(default_factory=dict)
     tools: dict[str, Tool] = Field(default_factory=dict)
+    redact: Redact = Redact()
 
     def secrets(self) -> tuple[str, ...]:
         """Every configured key and token, longest first: none of them may be stored or shown."""

@@ -34,9 +34,9 @@ class Use:
 
 def find_holder(store: Store, session_id: str) -> Row | None:
     """The agent's turn that is open in a session, in whatever process: `id`, and of its newest run
-    `run_id`, `run_status`."""
+    `run_id`, `run_status`, `owner`."""
     query = (
-        Turn.select(Turn.id, Run.id.alias("run_id"), Run.status.alias("run_status"))
+        Turn.select(Turn.id, Run.id.alias("run_id"), Run.status.alias("run_status"), Run.owner)
         .join(Run, on=(Run.turn_id == Turn.id))
         .where(Turn.exclusive_key == session_id)
         .order_by(Run.run_index.desc())

@@ -15,8 +15,8 @@ from xgw.queries.cuts import cut_columns
 from xgw.queries.pages import Page, Row, Slice
 from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
-from xgw.queries.spelled import SelectByIds
-from xgw.queries.texts import bring_back, take_text, with_text
+from xgw.queries.spelled import Brought, SelectByIds
+from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
 from xgw.store.models import Message, Turn
@@ -66,8 +66,7 @@ def read(store: Store, session_id: str, page: Page, turn_id: str = "") -> Window
     """A page of turns and what was said in them: three statements.
 
     `turn_id` is the one to look at closely; without it, it is the one that began last. One more
-    statement where that is an agent's, and one where it has a configuration or the parts of
-    messages are long. Raises ApiError 400 `invalid_cursor`.
+    statement where it has more steps than are shown. Raises ApiError 400 `invalid_cursor`.
     """
     with snapshot(store):
         found, waiting = lines.fetch_beside(
@@ -100,24 +99,40 @@ def read_around(store: Store, session_id: str, turn_id: str, limit: int) -> Wind
 # -- what was said and done ------------------------------------------------------------------------
 
 
+def said_before_turns(store: Store, session_id: str) -> tuple[list[Row], bool]:
+    """The first MOST_MESSAGES that belong to no turn, in order, cut, and whether there are more.
+
+    They are from an older store; a backfill gives them their turns. One statement, one more where
+    parts are long.
+    """
+    query = Message.select().where(Message.session_id == session_id, Message.turn_id.is_null())
+    first = query.order_by(Message.message_index).limit(MOST_MESSAGES + 1)
+    with snapshot(store):
+        found = store.fetch(with_text(first, Message.content))
+        rows = found[:MOST_MESSAGES]
+        take_text(rows, "content")
+        bring_back(store, rows, ("parts",))
+    for row in rows:
+        cut_columns(row, ("content", "parts", "tool_calls"))
+    return rows, len(found) > MOST_MESSAGES
+
+
 def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:
     """The newest MOST_MESSAGES of these turns in order, cut, and whether there are more of them.
 
-    One statement; two more where parts are long.
+    One statement.
     """
-    with snapshot(store):
-        rows, more, _ = said_beside(store, turn_ids, ())
+    rows, more, _ = said_beside(store, turn_ids, ())
     return rows, more
 
 
 def said_beside(
     store: Store, turn_ids: list[str], keys: Collection[str]
-) -> tuple[list[Row], bool, Mapping[str, bytes]]:
-    """The same, and the bodies with these hashes, in no more statements; in a snapshot."""
-    found = _MESSAGES.fetch(store, turn_ids)
-    rows = found[MOST_MESSAGES - 1 :: -1]
-    take_text(rows, "content")
-    bodies = bring_back(store, rows, ("parts",), keys)
+) -> tuple[list[Row], bool, Brought]:
+    """The same, and the bodies with these hashes, in no more statements."""
+    found, bodies = _MESSAGES.fetch_whole(store, turn_ids, texts=OF_MESSAGES, keys=keys)
+    found.sort(key=lambda row: int(row["message_index"]))
+    rows = found[-MOST_MESSAGES:]
     for row in rows:
         cut_columns(row, ("content", "parts", "tool_calls"))
     return rows, len(found) > MOST_MESSAGES, bodies
@@ -125,8 +140,7 @@ def said_beside(
 
 def _messages(turn_ids: Sequence[str]) -> peewee.ModelSelect[Message]:
     query = Message.select().where(Message.turn_id.in_(turn_ids))
-    newest = query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
-    return with_text(newest, Message.content)
+    return query.order_by(Message.message_index.desc()).limit(MOST_MESSAGES + 1)
 
 
 _MESSAGES = SelectByIds(_messages)
@@ -140,8 +154,8 @@ def _window(
     ids = [row["id"] for row in turns]
     chosen = next((row for row in turns if row["id"] == turn_id), None) or _newest(turns)
     config: str | None = chosen["config_snapshot"]
-    begun, steps, more_done = runs.newest_steps(store, ids)
-    done = runs.light_of_turn(store, chosen["id"]) if more_done else _own(chosen, begun, steps)
+    begun, steps, more_done = runs.newest_steps(store, ids, chosen)
+    done = runs.of_turn_closely(store, chosen) if more_done else _own(chosen, begun, steps)
     keys = runs.told_of(steps) | ({config} if config else set())
     messages, more_said, bodies = said_beside(store, ids, keys)
     runs.with_told(steps, bodies)
@@ -155,8 +169,8 @@ def _window(
         pages.cursor_at(BY_INDEX, turns[0]) if has_newer else None,
         more_said or more_done,
         waiting,
-        _closely(chosen, runs.with_kept(store, chosen, done)),
-        decoded(bodies[config]) if config and config in bodies else None,
+        _closely(chosen, done),
+        decoded(bodies[config][0]) if config and config in bodies else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import peewee
 from peewee import fn
@@ -11,7 +11,8 @@ from xgw.queries import pages
 from xgw.queries.cuts import cut_columns
 from xgw.queries.pages import Page, Row, Slice, Sort
 from xgw.queries.snapshot import snapshot
-from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
+from xgw.queries.spelled import Brought, SelectByIds, fetch_whole
+from xgw.queries.texts import OF_MESSAGES, bring_back
 from xgw.store.database import Store
 from xgw.store.models import Message, Turn
 
@@ -78,27 +79,27 @@ def shown_of_turn(
 
     Only these `ids`, and those of these steps; None is all of them. The newest MOST_SHOWN.
     """
-    query = Message.select().where(Message.turn_id == turn_id)
+    query = _newest(turn_id)
     if ids is not None:
         query = query.where(Message.id.in_(ids) | Message.step_id.in_(step_ids))
-    with snapshot(store):
-        return _shown(store, query, ())[0]
+    return _shown(*fetch_whole(store, query, texts=OF_MESSAGES))[0]
 
 
-def shown_beside(
-    store: Store, turn_id: str, keys: Collection[str]
-) -> tuple[list[Row], Mapping[str, bytes]]:
-    """All of them, and the bodies with these hashes, in no more statements; in a snapshot."""
-    return _shown(store, Message.select().where(Message.turn_id == turn_id), keys)
+def shown_beside(store: Store, turn_id: str, keys: Collection[str]) -> tuple[list[Row], Brought]:
+    """All of them, and the bodies with these hashes: one statement."""
+    return _shown(*_OF_TURN.fetch_whole(store, [turn_id], texts=OF_MESSAGES, keys=keys))
 
 
-def _shown(
-    store: Store, query: peewee.ModelSelect[Message], keys: Collection[str]
-) -> tuple[list[Row], Mapping[str, bytes]]:
-    newest = query.order_by(Message.message_index.desc()).limit(MOST_SHOWN)
-    rows = store.fetch(with_text(newest, Message.content))[::-1]
-    take_text(rows, "content")
-    bodies = bring_back(store, rows, ("parts",), keys)
+def _newest(turn_id: str) -> peewee.ModelSelect[Message]:
+    query = Message.select().where(Message.turn_id == turn_id)
+    return query.order_by(Message.message_index.desc()).limit(MOST_SHOWN)
+
+
+_OF_TURN = SelectByIds(lambda ids: _newest(ids[0]))
+
+
+def _shown(rows: list[Row], bodies: Brought) -> tuple[list[Row], Brought]:
+    rows.sort(key=lambda row: int(row["message_index"]))
     for row in rows:
         cut_columns(row, ("content", "parts", "tool_calls"))
     return rows, bodies

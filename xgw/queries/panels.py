@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,9 @@ from peewee import fn
 from xgw.queries import messages, runs
 from xgw.queries.lines import CHARACTERS
 from xgw.queries.pages import Row
-from xgw.queries.payloads import decoded, find_bodies
+from xgw.queries.payloads import decoded, find_listed
 from xgw.queries.snapshot import snapshot
-from xgw.queries.spelled import SelectByIds
+from xgw.queries.spelled import Brought, SelectByIds
 from xgw.queries.texts import take_text, with_text
 from xgw.store.database import Store
 from xgw.store.models import Event, Turn
@@ -37,19 +37,18 @@ class Panel:
 
 
 def find(store: Store, turn_id: str) -> Panel | None:
-    """The panel of a turn: two statements, of an agent three, one more with a configuration."""
+    """The panel of a turn: two statements, and one more with a configuration."""
     with snapshot(store):
         turn = _find(store, turn_id)
         if turn is None:
             return None
         keys = _keys(turn)
-        bodies = find_bodies(store, keys) if keys else {}
+        bodies = find_listed(store, keys) if keys else {}
     return Panel(turn, _config(turn, bodies), turn.pop("newest"))
 
 
 def find_whole(store: Store, turn_id: str) -> Panel | None:
-    """The same with its messages: three statements, of an agent four, one more where a
-    configuration or long parts are read."""
+    """The same with its messages: three statements."""
     with snapshot(store):
         turn = _find(store, turn_id)
         if turn is None:
@@ -64,12 +63,12 @@ def _keys(turn: Row) -> list[str]:
     return [*({turn["config_snapshot"]} - {None}), *told]
 
 
-def _config(turn: Row, bodies: Mapping[str, bytes]) -> Any:
+def _config(turn: Row, bodies: Brought) -> Any:
     """What the turn's configuration says; its compactions get what they tell."""
     for run in turn["runs"]:
         runs.with_told(run["steps"], bodies)
     key = turn["config_snapshot"]
-    return decoded(bodies[key]) if key in bodies else None
+    return decoded(bodies[key][0]) if key in bodies else None
 
 
 def _find(store: Store, turn_id: str) -> Row | None:
@@ -80,7 +79,7 @@ def _find(store: Store, turn_id: str) -> Row | None:
     [turn] = rows
     if turn["user_input"] is not None:
         turn["user_input"] = turn["user_input"][:CHARACTERS]
-    turn["runs"] = runs.with_kept(store, turn, runs.light_of_turn(store, turn_id))
+    turn["runs"] = runs.of_turn_closely(store, turn)
     return turn
 
 

@@ -42,15 +42,24 @@ class Known:
     pruned: frozenset[str] = frozenset()
 
 
+NOTHING = Known({})
+
+
 def known(store: Store, hashes: Iterable[str]) -> Known:
     """Of those that the store has, or had until they were pruned: one statement."""
     wanted = list(hashes)
     if not wanted:
-        return Known({})
+        return NOTHING
     query = Payload.select(Payload.hash, Payload.size, Payload.codec)
     rows = store.fetch(query.where(Payload.hash.in_(wanted)))
     pruned = frozenset(row["hash"] for row in rows if row["codec"] == PRUNED)
     return Known({row["hash"]: row["size"] for row in rows}, pruned)
+
+
+def sizes(store: Store, hashes: Iterable[str]) -> dict[str, int]:
+    """Sizes in bytes, of those that the store still has."""
+    found = known(store, hashes)
+    return {key: size for key, size in found.sizes.items() if key not in found.pruned}
 
 
 def pruned_words(store: Store, key: str | None) -> str | None:

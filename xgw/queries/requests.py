@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import peewee
 from peewee import fn
 
 from xgw.queries import pages
 from xgw.queries.conditions import of_requests
 from xgw.queries.filters import Condition, Filters
 from xgw.queries.pages import Page, Row, Slice, Sort
+from xgw.queries.spelled import Brought, fetch_whole
 from xgw.store.database import Store
 from xgw.store.models import RequestLog
 
@@ -82,11 +84,22 @@ def exchanges_of_step(store: Store, step_id: str) -> list[Row]:
 
 def last_of_step(store: Store, step_id: str) -> Row | None:
     """The last exchange of one attempt, whole, with how many (`exchanges`) it has in all."""
+    return store.fetch_one(_last_of_step(step_id))
+
+
+def find_last_whole(store: Store, step_id: str) -> tuple[Row, Brought] | None:
+    """The same with its bodies: one statement."""
+    query = _last_of_step(step_id).limit(1)
+    rows, brought = fetch_whole(store, query, hashes=("request_payload", "response_body"))
+    return (rows[0], brought) if rows else None
+
+
+def _last_of_step(step_id: str) -> peewee.ModelSelect[RequestLog]:
     other = RequestLog.alias()
     count = other.select(fn.COUNT(other.id)).where(other.step_id == step_id)
     query = RequestLog.select(RequestLog, count.alias("exchanges"))
     query = query.where(RequestLog.step_id == step_id)
-    return store.fetch_one(query.order_by(RequestLog.started_at.desc(), RequestLog.id.desc()))
+    return query.order_by(RequestLog.started_at.desc(), RequestLog.id.desc())
 
 
 def of_step(store: Store, step_id: str) -> Row | None:

@@ -12,7 +12,7 @@ from xgw.queries.cuts import MOST
 from xgw.queries.pages import Row
 from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
-from xgw.queries.spelled import SelectByIds
+from xgw.queries.spelled import Brought, SelectByIds
 from xgw.store.database import Store
 from xgw.store.models import Run, Step, Turn
 
@@ -26,7 +26,7 @@ _HEAVY_OF_STEP = frozenset(
 STEP_COLUMNS = [f for f in Step._meta.sorted_fields if f.name not in _HEAVY_OF_STEP]
 """Of a step what a line needs: nothing whose size has no bound."""
 
-_OF_RUN = "of_run_"
+_OF_RUN, _KEPT, _IS_KEPT = "of_run_", "kept_", "is_kept"
 _RUN_COLUMNS = (
     Run.id,
     Run.turn_id,
@@ -36,6 +36,8 @@ _RUN_COLUMNS = (
     Run.from_run_id,
     Run.metadata,
 )
+_LIGHT_OF_RUN = frozenset(column.name for column in _RUN_COLUMNS)
+_MORE_OF_RUN = [f for f in Run._meta.sorted_fields if f.name not in _LIGHT_OF_RUN]
 
 
 def of_turn(store: Store, turn_id: str) -> list[Row]:
@@ -89,31 +91,34 @@ def of_turns_with_several(store: Store, session_id: str) -> list[Row]:
 # -- light ones, with their steps in one statement ----------------------------------------------
 
 
-def newest_steps(store: Store, turn_ids: Sequence[str]) -> tuple[dict[str, Row], list[Row], bool]:
+def newest_steps(
+    store: Store, turn_ids: Sequence[str], closely: Row | None = None
+) -> tuple[dict[str, Row], list[Row], bool]:
     """Runs of these turns by id, their newest MOST_STEPS steps by the start, and if there are more.
 
-    One statement. Runs are light and have no steps; a step is light, one under way has
-    `partial_output`, a compaction the hash of what it tells (`told`).
+    One statement. Runs are light and have no steps, but those of the turn `closely`, if it is an
+    agent's, have all of their columns, unless there are more steps; a step is light, one under way
+    has `partial_output`, a compaction the hash of what it tells (`told`).
     """
-    runs, steps = _parted(_NEWEST.fetch(store, turn_ids))
+    runs, steps = _parted(_NEWEST.fetch(store, [_kept_of(closely), *turn_ids]))
     return runs, steps[MOST_STEPS - 1 :: -1], len(steps) > MOST_STEPS
 
 
-def light_of_turn(store: Store, turn_id: str) -> list[Row]:
-    """The runs of a turn, light and in order, each with all of its `steps`: one statement.
+def of_turn_closely(store: Store, turn: Row) -> list[Row]:
+    """The runs of a turn in order, of an agent's with all columns, else light, each with all of
+    its `steps`: one statement.
 
     A step has `metadata` beside its light columns, one under way `partial_output`, a compaction
     the hash of what it tells (`told`).
     """
-    return together(*_parted(_ALL.fetch(store, [turn_id])))
+    return together(*_parted(_ALL.fetch(store, [_kept_of(turn), turn["id"]])))
 
 
-def with_kept(store: Store, turn: Row, runs: Iterable[Row]) -> list[Row]:
-    """Light runs of a turn; of an agent's with all of their columns: one statement, else none."""
-    if turn["endpoint"] is not None or turn["agent_name"] is None:
-        return list(runs)
-    kept = {row["id"]: row for row in store.fetch(Run.select().where(Run.turn_id == turn["id"]))}
-    return [{**kept.get(run["id"], {}), **run} for run in runs]
+def _kept_of(turn: Row | None) -> str:
+    """The turn if what its runs keep is to be read; an agent's do: checkpoints and plans."""
+    if turn is None or turn["endpoint"] is not None or turn["agent_name"] is None:
+        return ""
+    return str(turn["id"])
 
 
 def told_of(steps: Iterable[Row]) -> set[str]:
@@ -121,11 +126,12 @@ def told_of(steps: Iterable[Row]) -> set[str]:
     return {step["told"] for step in steps if step["told"]}
 
 
-def with_told(steps: Iterable[Row], bodies: Mapping[str, bytes]) -> None:
+def with_told(steps: Iterable[Row], bodies: Brought) -> None:
     """Give each compaction among light steps what it tells, `told`; None where that is unknown."""
     for step in steps:
         if step["name"] == COMPACTION:
-            found = decoded(bodies.get(step["told"] or "", b"null"))
+            body, _ = bodies.get(step["told"] or "", (b"null", []))
+            found = decoded(body)
             step["told"] = found if isinstance(found, dict) else None
 
 
@@ -143,34 +149,48 @@ def _parted(rows: Iterable[Row]) -> tuple[dict[str, Row], list[Row]]:
     steps: list[Row] = []
     for row in rows:
         run = {column.name: row.pop(_OF_RUN + column.name) for column in _RUN_COLUMNS}
-        runs.setdefault(run["id"], run)
+        kept = {column.name: row.pop(_KEPT + column.name) for column in _MORE_OF_RUN}
+        run = runs.setdefault(run["id"], run)
+        if row.pop(_IS_KEPT):
+            run.update(kept)
         if row["id"] is not None:
             steps.append(row)
     return runs, steps
 
 
-def _select(turn_ids: Sequence[str], *more: Any) -> peewee.ModelSelect[Run]:
-    """A row for each step, and one for each run without any."""
+def _select(ids: Sequence[str], *more: Any) -> peewee.ModelSelect[Run]:
+    """A row for each step, and one for each run without any, of all turns but the first.
+
+    What the runs of the first keep comes with the first row of each.
+    """
+    closely, *turn_ids = ids
     so_far: Any = peewee.Case(
         None, ((Step.status == "running", fn.SUBSTR(Step.partial_output, 1, MOST)),)
     )
     columns = (column.alias(_OF_RUN + column.name) for column in _RUN_COLUMNS)
     told: Any = peewee.Case(None, ((Step.name == COMPACTION, Step.output_payload),))
     shown = (*STEP_COLUMNS, so_far.alias("partial_output"), told.alias("told"))
-    query = Run.select(*columns, *shown, *more)
+    kept, earlier = Run.alias(), Step.alias()
+    keeping = (getattr(kept, column.name).alias(_KEPT + column.name) for column in _MORE_OF_RUN)
+    is_kept = kept.id.is_null(False).alias(_IS_KEPT)
+    first = earlier.select(fn.MIN(earlier.step_index)).where(earlier.run_id == Run.id)
+    is_first = Step.id.is_null() | (Step.step_index == first)
+    query = Run.select(*columns, *shown, *more, is_kept, *keeping)
     query = query.join(Step, JOIN.LEFT_OUTER, on=(Step.run_id == Run.id))
+    on = (kept.id == Run.id) & (kept.turn_id == closely) & is_first
+    query = query.join(kept, JOIN.LEFT_OUTER, on=on, src=Run)
     return query.where(Run.turn_id.in_(turn_ids))
 
 
-def _newest(turn_ids: Sequence[str]) -> peewee.ModelSelect[Run]:
-    newest = _select(turn_ids).order_by(
+def _newest(ids: Sequence[str]) -> peewee.ModelSelect[Run]:
+    newest = _select(ids).order_by(
         Step.id.is_null().desc(), Step.started_at.desc(), Step.step_index.desc()
     )
     return newest.limit(MOST_STEPS + 1)
 
 
-def _all(turn_ids: Sequence[str]) -> peewee.ModelSelect[Run]:
-    return _select(turn_ids, Step.metadata)
+def _all(ids: Sequence[str]) -> peewee.ModelSelect[Run]:
+    return _select(ids, Step.metadata)
 
 
 _NEWEST, _ALL = SelectByIds(_newest), SelectByIds(_all)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import peewee
+from peewee import fn
 
 from xgw.queries import attempts
 from xgw.queries.cuts import MOST, cut_columns, cut_json, cut_text
 from xgw.queries.lines import CHARACTERS
 from xgw.queries.pages import Row
-from xgw.queries.payloads import decoded, find_bodies, find_listed
+from xgw.queries.payloads import decoded
 from xgw.queries.runs import STEP_COLUMNS
 from xgw.queries.snapshot import snapshot
-from xgw.queries.texts import take_text, with_text
+from xgw.queries.spelled import Brought, SelectByIds
 from xgw.store.database import Store
-from xgw.store.models import Run, Step, Turn
+from xgw.store.models import Event, Run, Step, Turn
 from xgw.store.rows import PRUNED
 
 MOST_ATTEMPTS = 50
@@ -38,9 +39,11 @@ class StepCloseup:
     """A step with what is around it.
 
     `step` has all columns, and of its turn `user_input` (cut short), `turn_index`, `turn_status`,
-    `agent_name` and `run_index`; `is_agents` is 1 where an agent runs the turn. `attempts` are
+    `agent_name` and `run_index`; `is_agents` is 1 where an agent runs the turn, `handoff_id` the
+    step that handed the task over which it was done for. `attempts` are
     those of its call in order, itself among them, as light rows. The ids are of neighbours in the
-    turn.
+    turn. `newest` is the `seq` of the newest event at that moment, `brought` are the bodies that
+    were asked for, as far as the store has them.
     """
 
     step: Row
@@ -49,6 +52,8 @@ class StepCloseup:
     next_id: str | None = None
     previous_failed_id: str | None = None
     next_failed_id: str | None = None
+    newest: int = 0
+    brought: Brought = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,46 +106,52 @@ class Bodies:
     received: Body | None = None
 
 
-def find(store: Store, step_id: str, project: str | None = None) -> StepCloseup | None:
-    """One step: two statements, one where it is no model call."""
+def find(
+    store: Store, step_id: str, project: str | None = None, *, bodies: Collection[str] = ()
+) -> StepCloseup | None:
+    """One step: two statements, one where it is no model call.
+
+    `bodies` are the columns whose bodies come with it: `input_payload`, of all but model calls
+    `tool_input`, `output_payload`.
+    """
     with snapshot(store):
-        rows = store.fetch(_step(step_id, project))
-        if not rows:
+        rows, brought = _STEP.fetch_whole(store, [step_id], texts=("user_input",), hashes=bodies)
+        if not rows or project not in (None, rows[0]["project_id"]):
             return None
-        take_text(rows, "user_input")
         [step] = rows
+        del step["project_id"], step["tool_input"]
         if step["user_input"] is not None:
             step["user_input"] = step["user_input"][:CHARACTERS]
-        neighbours = [step.pop(name) for name in _NEIGHBOURS]
+        neighbours = {name: step.pop(name) for name in _NEIGHBOURS}
         tried = store.fetch(_near(step)) if step["step_type"] == "llm_call" else []
     cut_columns(step, _OF_STEP)
-    return StepCloseup(step, attempts.of_same_call(step_id, tried), *neighbours)
+    tries = attempts.of_same_call(step_id, tried)
+    newest = step.pop("newest")
+    return StepCloseup(step, tries, **neighbours, newest=newest, brought=brought)
 
 
-def read_bodies(
-    store: Store, step: Row, count: CountTokens | None = None, part: Choose = range
+def bodies_of(
+    step: Row, brought: Brought, count: CountTokens | None = None, part: Choose = range
 ) -> Bodies:
-    """What was sent and received, cut at 256 KiB each: one statement.
+    """What was sent and received, as far as it was brought, cut at 256 KiB each.
 
-    `count` tells each message's tokens; only the messages that `part` chooses are brought.
+    `count` tells each message's tokens; only the messages that `part` chooses are here.
     """
     sent, received = step["input_payload"], step["output_payload"]
-    bodies = find_bodies(store, [key for key in (sent, received) if key])
     return Bodies(
-        _sent(bodies[sent], count, part) if sent in bodies else None,
-        _body(decoded(bodies[received]), MOST) if received in bodies else None,
+        _sent(brought[sent][0], count, part) if sent in brought else None,
+        _body(decoded(brought[received][0]), MOST) if received in brought else None,
     )
 
 
-def read_sent(
-    store: Store, hashes: Iterable[str], count: CountTokens | None = None
+def sent_by(
+    brought: Brought, count: CountTokens | None = None
 ) -> dict[str, tuple[Sent, list[str]]]:
-    """What several requests sent, by the hashes of their bodies: one statement.
+    """What requests sent, by the hashes of their bodies.
 
     Each with the hashes of its messages, for `steps.compare`; [] where it has no list of them.
     """
-    found = find_listed(store, hashes)
-    return {key: (_sent(body, count, range), listed) for key, (body, listed) in found.items()}
+    return {key: (_sent(body, count, range), listed) for key, (body, listed) in brought.items()}
 
 
 # -- the statements --------------------------------------------------------------------------------
@@ -161,6 +172,13 @@ _PRUNED = (
     "(SELECT size FROM payloads AS gone JOIN steps AS one ON one.id = ?"
     f" WHERE gone.hash = packed_hash(COALESCE(one.{{column}}, '')) AND gone.codec = '{PRUNED}')"
 )
+_HANDOFF = (
+    # What it was done for is above it; of a tool that is the call which asked for it.
+    "SELECT above.id FROM steps AS one"
+    " LEFT JOIN steps AS asked ON asked.id = one.parent_step_id AND asked.step_type = 'llm_call'"
+    " JOIN steps AS above ON above.id = COALESCE(asked.parent_step_id, one.parent_step_id)"
+    " WHERE one.id = ? AND above.step_type = 'handoff'"
+)
 _FAILED = " AND s.status = 'error'"
 _BEFORE, _AFTER = {"than": "<", "order": "DESC"}, {"than": ">", "order": "ASC"}
 _NEIGHBOURS = {
@@ -176,20 +194,27 @@ _GONE = {
 }
 
 
-def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
+def _step(ids: Sequence[str]) -> peewee.ModelSelect[Step]:
+    [step_id] = ids
+    tool_input: Any = peewee.Case(None, ((Step.step_type != "llm_call", Step.input_payload),))
+    newest = Event.select(fn.COALESCE(fn.MAX(Event.seq), 0)).alias("newest")
     neighbours = (
         peewee.SQL(text, [step_id, step_id]).alias(name) for name, text in _NEIGHBOURS.items()
     )
     gone = (peewee.SQL(text, [step_id]).alias(name) for name, text in _GONE.items())
-    query = (
+    return (
         Step.select(
             Step,
+            Turn.project_id,
             Turn.user_input,
             Turn.turn_index,
             Turn.status.alias("turn_status"),
             (Turn.endpoint.is_null() & Turn.agent_name.is_null(False)).alias("is_agents"),
             Turn.agent_name,
             Run.run_index,
+            tool_input.alias("tool_input"),
+            newest,
+            peewee.SQL(f"({_HANDOFF})", [step_id]).alias("handoff_id"),
             *neighbours,
             *gone,
         )
@@ -197,9 +222,9 @@ def _step(step_id: str, project: str | None) -> peewee.ModelSelect[Step]:
         .join_from(Step, Run, on=(Run.id == Step.run_id))
         .where(Step.id == step_id)
     )
-    if project is not None:
-        query = query.where(Turn.project_id == project)
-    return with_text(query, Turn.user_input)
+
+
+_STEP = SelectByIds(_step)
 
 
 def _near(step: Row) -> peewee.ModelSelect[Step]:

@@ -14,6 +14,7 @@ from peewee import fn
 from xgw import clock
 from xgw.queries import pages
 from xgw.queries.pages import Page, Row, Slice, Sort
+from xgw.queries.spelled import Brought, fetch_whole
 from xgw.store.database import Store
 from xgw.store.models import Step, Turn
 from xgw.store.payloads import parts
@@ -92,6 +93,21 @@ def find_before(store: Store, step: Row) -> Row | None:
 
     One statement. None where there is none, or the step is no call of a session.
     """
+    query = _before(step)
+    return None if query is None else store.fetch_one(query)
+
+
+def find_before_whole(store: Store, step: Row) -> tuple[Row | None, Brought]:
+    """The same with the bodies of what both sent: one statement."""
+    query = _before(step)
+    if query is None:
+        return None, {}
+    keys = [step["input_payload"]]
+    rows, brought = fetch_whole(store, query.limit(1), hashes=("input_payload",), keys=keys)
+    return (rows[0] if rows else None), brought
+
+
+def _before(step: Row) -> Any:
     if step["step_type"] != "llm_call" or not step["session_id"]:
         return None
     if (step["attempt"] or 1) > 1:
@@ -103,7 +119,7 @@ def find_before(store: Store, step: Row) -> Row | None:
     earlier = _calls(step["session_id"], step["parent_step_id"]).where(
         Step.started_at <= start, peewee.Tuple(Step.started_at, Step.id) < began
     )
-    return store.fetch_one(earlier.order_by(Step.started_at.desc(), Step.id.desc()))
+    return earlier.order_by(Step.started_at.desc(), Step.id.desc())
 
 
 def compare(previous_step_id: str, before: list[str], now: list[str]) -> Changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -61,7 +61,9 @@ def take_text(rows: Iterable[dict[str, Any]], column: str) -> None:
             row[column] = None if codec is None else orjson.loads(opened(codec, bytes(content)))
 
 
-def bring_back_events(store: Store, rows: Iterable[dict[str, Any]]) -> None:
+def bring_back_events(
+    store: Store, rows: Iterable[dict[str, Any]], *, cut: Callable[[str], str] = cut_text
+) -> None:
     """Put events' payloads as they were published into their rows: whole, with the texts cut."""
     payloads = []
     for row in rows:
@@ -76,6 +78,6 @@ def bring_back_events(store: Store, rows: Iterable[dict[str, Any]]) -> None:
     if not found:
         return
     bodies = find_bodies(store, {key for _, _, key in found})
-    texts = {key: cut_text(orjson.loads(literal)) for key, literal in bodies.items()}
+    texts = {key: cut(orjson.loads(literal)) for key, literal in bodies.items()}
     for payload, name, key in found:
         payload[name] = texts.get(key)

@@ -33,6 +33,7 @@ def add_messages(
             "kind": message.kind,
             "role": message.role,
             "token_count": message.token_count,
+            "token_source": message.token_source,
             "tool_call_id": message.tool_call_id,
             "text": message.content,
         }

@@ -134,6 +134,11 @@ class Recorder:
         if self._thread.is_alive():
             self._thread.join(2)
 
+    @property
+    def thread_id(self) -> int | None:
+        """The pulse's native thread id, once it has started."""
+        return self._thread.native_id
+
     def published(self, envelopes: Sequence[Envelope]) -> None:
         """What the writer calls after each commit: live frames of a step first, then its events."""
         self.live.tell(envelopes)
@@ -155,6 +160,9 @@ class Recorder:
             opens=opening.turn is not None or opening.reopened is not None,
             remains=self._remains(opening),
             lost=self._expect(opening.attempt),
+            apart=None
+            if opening.turn is not None and opening.turn.parent
+            else _apart(opening.scope),
         )
         return self._submit(work, bodies, part, _weight(opening.messages), urgent=urgent)
 
@@ -218,7 +226,8 @@ class Recorder:
             attempts.report_failure(tx, scope, attempt, end, retry)
             attempts.end_attempt(tx, scope, attempt, end)
 
-        part = Part(scope.turn_id, lost=partial(self.live.drop, attempt.step_id))
+        lost = partial(self.live.drop, attempt.step_id)
+        part = Part(scope.turn_id, lost=lost, apart=_apart(scope))
         return self._submit(work, bodies, part)
 
     def next_attempt(self, scope: Scope, attempt: AttemptFacts, bodies: Iterable[Stored]) -> Ticket:
@@ -227,7 +236,8 @@ class Recorder:
         def work(tx: Transaction) -> None:
             attempts.start_attempt(tx, scope, attempt)
 
-        return self._submit(work, bodies, Part(scope.turn_id, lost=self._expect(attempt)))
+        part = Part(scope.turn_id, lost=self._expect(attempt), apart=_apart(scope))
+        return self._submit(work, bodies, part)
 
     def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
         """A request ends: its step, what the model said, and perhaps the run and the turn."""
@@ -239,6 +249,7 @@ class Recorder:
             ending.scope.turn_id,
             closes=ending.turn is not None and not ending.waits,
             lost=partial(self.live.drop, ending.attempt.step_id) if ending.attempt else None,
+            apart=_apart(ending.scope),
         )
         return self._submit(work, bodies, part, _weight(ending.messages))
 
@@ -321,6 +332,11 @@ class Recorder:
                     tx.change("runs", scope.run_id, {"heartbeat_at": at})
 
         self.writer.submit(work, size=sum(len(text) for _, _, text in changed))
+
+
+def _apart(scope: Scope) -> str:
+    """What a unit concerns: rows of other sessions may be written before it or after."""
+    return scope.session_id or scope.turn_id
 
 
 def _weight(said: Iterable[MessageFacts]) -> int:

@@ -34,7 +34,9 @@ class Part:
     """A unit's part in a turn: whether it begins the turn, whether it ends it.
 
     Where the whole turn has to be dropped, `remains` is done all the same: others build on it.
-    `lost` is called if the unit is never committed.
+    `lost` is called if the unit is never committed. `apart` names what alone the unit concerns, a
+    session or a turn without one: only among units of the same its order matters. None is
+    everything.
     """
 
     turn_id: str | None = None
@@ -42,13 +44,17 @@ class Part:
     closes: bool = False
     remains: Work | None = None
     lost: Callable[[], None] | None = None
+    apart: str | None = None
 
 
 ALONE = Part()
 
 
 class Ticket:
-    """A unit of work on its way; `error` is why it was not committed, if it was not."""
+    """A unit of work on its way; `error` is why it was not committed, if it was not.
+
+    One that is not `urgent` may wait until others are due.
+    """
 
     __slots__ = (
         "_gate",
@@ -59,11 +65,15 @@ class Ticket:
         "part",
         "since",
         "size",
+        "urgent",
         "work",
     )
 
-    def __init__(self, work: Work, size: int, bodies: Bodies | None, part: Part) -> None:
+    def __init__(
+        self, work: Work, size: int, bodies: Bodies | None, part: Part, *, urgent: bool = True
+    ) -> None:
         self.work = work
+        self.urgent = urgent
         self.size = size
         self.bodies = bodies
         self.part = part
@@ -127,6 +137,24 @@ class Backlog:
     def take(self, most: int) -> list[Ticket]:
         """The oldest units, to be committed."""
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+
+    def take_due(self, most: int) -> list[Ticket]:
+        """The oldest units that are urgent, and those whose order among them matters."""
+        due = {ticket.part.apart for ticket in self._queue if ticket.urgent}
+        if not due or None in due or any(ticket.part.apart is None for ticket in self._queue):
+            return self.take(most)
+        taken: list[Ticket] = []
+        left: deque[Ticket] = deque()
+        for ticket in self._queue:
+            is_due = ticket.part.apart in due and len(taken) < most
+            (taken if is_due else left).append(ticket)
+        self._queue = left
+        return taken
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any is urgent."""
+        return any(ticket.urgent for ticket in self._queue)
 
     def put_back(self, batch: list[Ticket]) -> None:
         """They could not be committed."""

@@ -15,6 +15,10 @@ from xgw.store.digits import packed_hash, packed_id
 from xgw.store.rows import node_list, reference_list
 
 READERS = 64
+LOG_PAGES = 4000
+"""How long the write-ahead log gets, 16 MB: most pages are changed again and again, and each is
+copied into the file once for all changes in a log."""
+
 READ_PRAGMAS = {"query_only": 1, "busy_timeout": 2000, "cache_size": -2000, "foreign_keys": 1}
 
 FUNCTIONS: tuple[tuple[Callable[..., Any], int], ...] = (
@@ -90,6 +94,7 @@ class Store:
             "foreign_keys": 1,
             "synchronous": "full" if self.durability == "full" else "normal",
             "cache_size": -16000,
+            "wal_autocheckpoint": LOG_PAGES,
         }
         return self._open("mode=rw", pragmas)
 

@@ -100,6 +100,7 @@ LAYOUTS: dict[int, tuple[str, ...]] = {
     10: ("status", "success", "output", "error", "latency_ms", "tool_call_id"),
     11: ("tool_call_ids", "context_tokens", "context_window"),
     12: ("step_type", "name", "provider_name", "model", "tool_call_id", "arguments"),
+    13: ("message_id", "kind", "role", "token_count", "token_source", "tool_call_id", "text"),
 }
 
 OF_TURNS = frozenset({1, 2, 3})

@@ -293,6 +293,10 @@ class Message(Table):
         indexes = (
             (("turn_id",), False),
             _where_known("messages", "session_id", "message_index", unique=True),
+            SQL(
+                "CREATE INDEX messages_without_turn ON messages (session_id, message_index)"
+                " WHERE turn_id IS NULL"
+            ),
         )
 
 
@@ -398,6 +402,33 @@ class ApiKey(Table):
         table_name = "api_keys"
 
 
+class Takeover(Table):
+    """An older store that is taken over; `state` has its counts and how far that is."""
+
+    id = AutoField()
+    source = TextField(unique=True)
+    state = JsonField()
+    started_at = TimeField()
+    finished_at = TimeField(null=True)
+
+    class Meta:
+        table_name = "takeovers"
+
+
+class Refusal(Table):
+    """A row of an older store that could not be taken over, and why."""
+
+    id = AutoField()
+    takeover_id = ForeignKeyField(Takeover, column_name="takeover_id", **CASCADE)
+    old_table = TextField()
+    row_id = TextField()
+    reason = TextField()
+
+    class Meta:
+        table_name = "refusals"
+        indexes = ((("takeover_id", "old_table", "row_id"), True),)
+
+
 TABLES: tuple[type[Table], ...] = (
     Session,
     Turn,
@@ -408,4 +439,6 @@ TABLES: tuple[type[Table], ...] = (
     Event,
     Payload,
     ApiKey,
+    Takeover,
+    Refusal,
 )

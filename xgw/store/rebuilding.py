@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -12,9 +12,13 @@ from xgw.store.digits import packed_hash, whole_hash
 from xgw.store.rows import PRUNED, entries, opened, references, spelled_out, woven
 
 BATCH = 400
+HASH_DIGITS = 32
 
 Opened = dict[str, tuple[str, bytes]]
 """Codec and opened content of rows, by hash."""
+
+Rebuilt = tuple[bytes, list[str]]
+"""A body, and the element hashes that `parts` gives."""
 
 _FOLLOWED = """
 WITH RECURSIVE needed(hash) AS (
@@ -29,6 +33,23 @@ FROM needed LEFT JOIN payloads AS p ON p.hash = packed_hash(needed.hash)
 """
 _WHOLE = _FOLLOWED.format(led_by="reference_list")
 _NODES = _FOLLOWED.format(led_by="node_list")
+
+_BESIDE = """
+WITH RECURSIVE found({columns}) AS MATERIALIZED ({select}),
+needed(hash) AS (
+    SELECT value FROM json_each(?)
+    {named}
+    UNION
+    SELECT led.value FROM needed JOIN payloads AS p ON p.hash = packed_hash(needed.hash),
+        json_each(reference_list(p.codec, p.data)) AS led
+    WHERE p.codec IN ('parts', 'list', 'stream')
+)
+SELECT 0, found.*{short} FROM found
+UNION ALL
+SELECT 1, needed.hash, p.codec, p.data{rest}
+FROM needed LEFT JOIN payloads AS p ON p.hash = packed_hash(needed.hash)
+"""
+_BODY_COLUMNS = 3
 
 
 def load(store: Store, key: str) -> bytes:
@@ -50,12 +71,58 @@ def find_many(store: Store, keys: Iterable[str]) -> dict[str, bytes]:
     return {key: body for key, (body, _) in find_listed(store, keys).items()}
 
 
-def find_listed(store: Store, keys: Iterable[str]) -> dict[str, tuple[bytes, list[str]]]:
+def find_listed(store: Store, keys: Iterable[str]) -> dict[str, Rebuilt]:
     """The same, each with the element hashes that `parts` gives: one statement."""
     wanted = list(dict.fromkeys(keys))
-    rows, missing = _fetch(store, _WHOLE, wanted)
-    gone = _broken_by(rows, missing) if missing else missing
-    return {key: (_build(rows, key), _elements(rows, key)) for key in wanted if key not in gone}
+    return _put_together(wanted, *_fetch(store, _WHOLE, wanted))
+
+
+def fetch_beside(
+    store: Store,
+    select: str,
+    params: tuple[Any, ...],
+    width: int,
+    naming: Collection[tuple[int, str]],
+    keys: Iterable[str],
+) -> tuple[list[Sequence[Any]], dict[str, Rebuilt]]:
+    """Rows of a select of `width` columns, in no certain order, and bodies: one statement.
+
+    The bodies are those of `keys` and those that columns name: `naming` has the place of each, and
+    what stands before the hash in it.
+    """
+    given = list(dict.fromkeys(keys))
+    text = _beside(select, width, naming)
+    rows: list[Sequence[Any]] = []
+    of_bodies = []
+    for is_body, *values in store.sql(text, (*params, orjson.dumps(given).decode())):
+        if is_body:
+            of_bodies.append(values[:_BODY_COLUMNS])
+        else:
+            rows.append(values[:width])
+    named = (_name(row[place], before) for row in rows for place, before in naming)
+    wanted = dict.fromkeys([*given, *(key for key in named if key)])
+    return rows, _put_together(wanted, *_opened(of_bodies))
+
+
+def _beside(select: str, width: int, naming: Iterable[tuple[int, str]]) -> str:
+    named = (
+        f"UNION SELECT substr(c{place}, {len(before) + 1}, {HASH_DIGITS}) FROM found"
+        f" WHERE substr(c{place}, 1, {len(before)}) = '{before}'"
+        for place, before in naming
+    )
+    return _BESIDE.format(
+        columns=", ".join(f"c{place}" for place in range(width)),
+        select=select,
+        named="\n    ".join(named),
+        short=", NULL" * (_BODY_COLUMNS - width),
+        rest=", NULL" * (width - _BODY_COLUMNS),
+    )
+
+
+def _name(value: str | None, before: str) -> str | None:
+    if value is None or not value.startswith(before):
+        return None
+    return value[len(before) : len(before) + HASH_DIGITS]
 
 
 def parts(store: Store, keys: Iterable[str]) -> dict[str, list[str]]:
@@ -86,14 +153,24 @@ def _fetch(store: Store, text: str, keys: list[str]) -> tuple[Opened, set[str]]:
     """The rows of these bodies, and the hashes that lead to none."""
     if not keys:
         return {}, set()
+    return _opened(store.sql(text, (orjson.dumps(keys).decode(),)))
+
+
+def _opened(found_rows: Iterable[Sequence[Any]]) -> tuple[Opened, set[str]]:
     found: Opened = {}
     missing: set[str] = set()
-    for key, codec, content in store.sql(text, (orjson.dumps(keys).decode(),)):
+    for key, codec, content in found_rows:
         if codec is None or codec == PRUNED:
             missing.add(key)
         else:
             found[key] = (codec, opened(codec, content))
     return found, missing
+
+
+def _put_together(wanted: Iterable[str], rows: Opened, missing: set[str]) -> dict[str, Rebuilt]:
+    """Those of these bodies that are whole."""
+    gone = _broken_by(rows, missing) if missing else missing
+    return {key: (_build(rows, key), _elements(rows, key)) for key in wanted if key not in gone}
 
 
 def _gone(missing: set[str]) -> LookupError:

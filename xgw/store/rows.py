@@ -47,7 +47,8 @@ _GAP = b"\0"
 _QUOTED = re.compile(rb'"([0-9a-f]{32})"')
 
 REFERENCE = "\x1f"
-"""What a column begins with, a text or a JSON text, that names the payload which has its value."""
+JSON_REFERENCE = '"\\u001f'
+"""What a text column and a JSON column begin with that name the payload which has their value."""
 
 PayloadRow = tuple[str, int, str, bytes]
 Segment = str | dict[str, Any]

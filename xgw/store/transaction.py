@@ -26,11 +26,12 @@ from xgw.store.rows import (
     opened,
     put,
 )
-from xgw.store.templates import take_out_texts
+from xgw.store.templates import LONG, take_out_texts
 from xgw.store.told import packed
 
 Row = Mapping[str, Any]
 NOTHING: Row = {}
+NO_TEXTS: dict[str, str] = {}
 
 PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
 UNLESS_THERE = (
@@ -178,6 +179,11 @@ class Transaction:
         self._write_rows()
         return self._connection.execute(statement, tuple(params))
 
+    def execute_all(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+        """One statement for each of these; how many rows they changed in all."""
+        self._write_rows()
+        return self._connection.executemany(statement, rows).rowcount
+
     def one(self, statement: str, params: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """The first row, or None."""
         row: tuple[Any, ...] | None = self.execute(statement, params).fetchone()
@@ -200,7 +206,7 @@ class Transaction:
         for table, rows in self._held.take():
             new = (row.values for row in rows if row.is_new)
             for columns, alike in itertools.groupby(new, tuple):
-                self._insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
+                self.insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
             for row in rows:
                 if row.changes:
                     self._update(table, row.changes, {"id": row.values["id"]})
@@ -210,7 +216,7 @@ class Transaction:
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
         kept = [(packed_hash(key), *columns) for key, *columns in rows]
-        self._insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
+        self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
         self._there.update(row[0] for row in rows)
 
     def keep(self, content: bytes) -> str:
@@ -274,17 +280,17 @@ class Transaction:
         self._there.add(key)
         return True
 
-    def _insert_all(
+    def insert_all(
         self,
         verb: str,
         table: str,
         columns: tuple[str, ...],
-        rows: Sequence[tuple[Any, ...]],
+        rows: Sequence[Sequence[Any]],
         clash: str = "",
     ) -> int:
         """Many rows in one statement: each step of SQLite lets other threads run in between.
 
-        Returns the last one's rowid, 0 without any.
+        At once, held rows are not looked at. Returns the last one's rowid, 0 without any.
         """
         at = last = 0
         while at < len(rows):
@@ -310,10 +316,31 @@ class Transaction:
         step_id: str | None = None,
     ) -> None:
         """An event of this transaction; its texts are cut at 4 KiB."""
-        cut, texts = cut_texts(payload), _texts_to_keep(payload)
+        cut, texts = payload, NO_TEXTS
+        if _may_be_long(payload):
+            cut, texts = cut_texts(payload), _texts_to_keep(payload)
         self._events.append(
             _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
         )
+
+    def emit_again(self, envelope: Envelope) -> None:
+        """An event that was told elsewhere, under its own `seq`; it is written at once.
+
+        Its texts stay in it: they were cut when it was told.
+        """
+        session, turn = envelope.session_id, envelope.turn_id
+        row = (
+            envelope.seq,
+            envelope.type,
+            clock.to_microseconds(envelope.at),
+            envelope.project_id,
+            session and packed_id(session, "sess"),
+            turn and packed_id(turn, "turn"),
+            envelope.run_id and packed_id(envelope.run_id, "run"),
+            envelope.step_id and packed_id(envelope.step_id, "step"),
+            packed(laid_out(envelope.payload, turn, session)),
+        )
+        self.insert_all("INSERT", "events", ("seq", *EVENT_COLUMNS), [row])
 
     def write(self) -> list[Envelope]:
         """Write rows and events, in order; returns all events that were written, with their `seq`.
@@ -326,7 +353,7 @@ class Transaction:
         if not events:
             return self._written
         rows = [self._as_stored(event) for event in events]
-        last = self._insert_all("INSERT", "events", EVENT_COLUMNS, rows)
+        last = self.insert_all("INSERT", "events", EVENT_COLUMNS, rows)
         first = last - len(events) + 1
         self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
         return self._written
@@ -348,6 +375,18 @@ class Transaction:
             step and packed_id(step, "step"),
             packed(laid_out(payload, turn, session)),
         )
+
+
+def _may_be_long(payload: dict[str, Any]) -> bool:
+    """False where no text of it has to be cut, or is worth a row of its own."""
+    for value in payload.values():
+        kind = type(value)
+        if kind is str:
+            if len(value) >= LONG:
+                return True
+        elif (kind is dict or kind is list) and value:
+            return True
+    return False
 
 
 def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:

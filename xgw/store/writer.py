@@ -54,6 +54,7 @@ class Writer:
         self.kept = Kept()
         self._in_hand: list[Ticket] = []
         self._singly = 0
+        self._is_due = self._all_due = False
         self._stop_by: float | None = None
         self._connection: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, name="xgw-writer", daemon=True)
@@ -71,6 +72,11 @@ class Writer:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(seconds + 2 * RETRY_SECONDS)
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread's native id, once it has started."""
+        return self._thread.native_id
 
     @property
     def depth(self) -> int:
@@ -105,14 +111,16 @@ class Writer:
     ) -> Ticket:
         """Queue a unit; `size` is its memory without `bodies`.
 
-        One that is not `urgent` wakes nobody: it goes with the next that is, when someone waits for
-        it, or at the next `nudge`.
+        One that is not `urgent` wakes nobody: it goes with the next one that is and has to come
+        after it, when someone waits for it, or at the next `nudge`. What it begins may have ended
+        by then, and is written once.
         """
         total = size + (bodies.size() if bodies else 0)
-        ticket = Ticket(work, total, bodies, part)
+        ticket = Ticket(work, total, bodies, part, urgent=urgent)
         with self._wake:
             dropped = self._backlog.add(ticket)
             if urgent:
+                self._is_due = True
                 self._wake.notify()
         for gone in dropped:
             _give_up(gone, RuntimeError("dropped: the store was down for too long"))
@@ -122,19 +130,26 @@ class Writer:
         """Have what has queued up written now."""
         if self._backlog:
             with self._wake:
+                self._all_due = True
                 self._wake.notify()
 
     def wait(self, ticket: Ticket, patience: Patience) -> bool:
         """Wait for a commit as long as this request may; nobody waits while the store is down."""
         if ticket.done or self.down:
             return ticket.done
-        self.nudge()
+        if not ticket.urgent:
+            self._hasten(ticket)
         started = clock.monotonic()
         committed = ticket.wait(max(0.0, patience.left))
         patience.left = max(0.0, patience.left - (clock.monotonic() - started))
         if not committed and patience.left == 0:
             self._lose_patience(ticket)
         return committed
+
+    def _hasten(self, ticket: Ticket) -> None:
+        with self._wake:
+            ticket.urgent = self._is_due = True
+            self._wake.notify()
 
     def _lose_patience(self, ticket: Ticket) -> None:
         """The store counts as down, unless earlier waits of this request took most of its 2 s."""
@@ -157,8 +172,12 @@ class Writer:
 
     def _wait_for_work(self) -> bool:
         with self._wake:
-            self._wake.wait_for(lambda: self._backlog or self._stop_by is not None)
+            self._wake.wait_for(self._has_work)
             return bool(self._backlog)
+
+    def _has_work(self) -> bool:
+        is_due = self._is_due or self._all_due
+        return self._stop_by is not None or (is_due and bool(self._backlog))
 
     def _write(self) -> None:
         """One transaction over what has queued up by the time that it may begin."""
@@ -196,8 +215,12 @@ class Writer:
     def _take(self) -> list[Ticket]:
         """Units leave the queue only here, so that shedding sees all that cannot be written."""
         with self._wake:
-            self._in_hand = self._backlog.take(1 if self._singly else BATCH)
+            everything = self._all_due or self._singly or self._stop_by is not None
+            take = self._backlog.take if everything else self._backlog.take_due
+            self._in_hand = take(1 if self._singly else BATCH)
             self._singly = max(0, self._singly - 1)
+            self._all_due = bool(everything and self._backlog)
+            self._is_due = self._backlog.is_due
             return self._in_hand
 
     def _undo(self, error: Exception) -> None:
@@ -205,6 +228,7 @@ class Writer:
         trouble = isinstance(error, sqlite3.DatabaseError) and _is_store_trouble(error)
         with self._wake:
             batch, self._in_hand = self._in_hand, []
+            self._all_due = True
             if trouble or len(batch) > 1:
                 self._backlog.put_back(batch)
                 self._singly = 0 if trouble else len(batch)

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import peewee
 
+from xgw.errors import WorkError
 from xgw.frozen import frozen
 from xgw.store.database import Store
+from xgw.store.migrations import KEPT, is_taken_over, old_tables
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Work
 
@@ -22,6 +24,17 @@ class OlderTable:
     name: str
     rows: int
     bytes: int | None
+
+
+def refuse_unfinished(store: Store) -> None:
+    """WorkError while not everything in them was taken over."""
+    with store.reading() as database:
+        connection = database.connection()  # type: ignore[no-untyped-call]
+        if old_tables(connection, KEPT) and not is_taken_over(connection):
+            raise WorkError(
+                f"the older tables in {store.path} are not all taken over yet: "
+                "`xgw migrate` goes on where it was"
+            )
 
 
 def find(store: Store) -> list[OlderTable]:

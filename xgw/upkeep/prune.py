@@ -81,7 +81,12 @@ class Prune:
         self._delete = delete
 
     def run(self, wanted: Wanted) -> Pruned:
-        """Prune now; what went. Stopped if the process ends meanwhile."""
+        """Prune now; what went. Stopped if the process ends meanwhile.
+
+        WorkError, with nothing done, for `legacy` while not everything was taken over.
+        """
+        if wanted.legacy:
+            older_tables.refuse_unfinished(self._store)
         done = Pruned()
         if (before := wanted.sessions_before) is not None:
             done = self._delete_sessions(wanted.filters, before)
@@ -138,7 +143,9 @@ class Prune:
 
 
 def preview(store: Store, wanted: Wanted) -> Pruned:
-    """What would go now, and how much room it takes; changes nothing."""
+    """What would go now, and how much room it takes; changes nothing. WorkError as `run`."""
+    if wanted.legacy:
+        older_tables.refuse_unfinished(store)
     found = Pruned(row_bytes=0)
     with Marks(store, lambda: None) as marks:
         if (before := wanted.sessions_before) is not None:

@@ -13,7 +13,7 @@ from xgw import spelling
 from xgw.recording import owner
 from xgw.store import migrations
 from xgw.store.database import Store
-from xgw.store.migrations import HISTORY, LEGACY_TABLES
+from xgw.store.migrations import HISTORY, KEPT, is_taken_over, old_tables
 from xgw.upkeep.findings import Finding, fine, note, wrong
 from xgw.upkeep.marks import Marks
 from xgw.upkeep.references import TABLES
@@ -106,10 +106,13 @@ def _integrity(database: sqlite3.Connection) -> Iterator[Finding]:
 
 def _schema(database: sqlite3.Connection, tables: set[str]) -> Finding:
     """Whether the tables are those that this xgw knows."""
+    if old_tables(database):
+        advice = "`xgw migrate` takes them over; or use another store (--db PATH)"
+        return wrong("schema", "there are tables of an older program", advice)
+    if old_tables(database, KEPT) and not is_taken_over(database):
+        advice = "`xgw migrate` goes on where it was"
+        return wrong("schema", "the tables of an older program are not all taken over yet", advice)
     if HISTORY not in tables:
-        if tables & LEGACY_TABLES:
-            advice = "use another store (--db PATH)"
-            return wrong("schema", "the tables are those of an older program", advice)
         return wrong("schema", "it is no store of xgw", "name another with --db PATH")
     known = {path.stem for path in migrations.DIRECTORY.glob("[0-9]*.py")}
     applied = {row[0] for row in database.execute(f"SELECT name FROM {HISTORY}")}

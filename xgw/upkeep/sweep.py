@@ -28,10 +28,14 @@ from xgw.store.payloads import Shelf
 from xgw.store.rows import PRUNED
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
+from xgw.upkeep.alone import alone
 from xgw.upkeep.marks import Found, Marks
 
 PAUSE_SECONDS = 20.0
 """Between two sweeps: what was deleted meanwhile goes with the next one."""
+
+WAIT_SECONDS = 0.5
+"""Between two looks whether other upkeep of the store has ended."""
 
 DELETED_AT_ONCE = 200
 
@@ -96,7 +100,7 @@ class Sweep:
         self._asked = threading.Event()
         self._stopping = threading.Event()
         self._worked_since = 0.0
-        self._alone = threading.Lock()
+        self._mine = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="xgw-sweep", daemon=True)
 
     def start(self) -> None:
@@ -121,8 +125,13 @@ class Sweep:
 
         What was emptied before it ended early is swept by the next one.
         """
-        with self._alone:
-            return self._sweep(aged)
+        with self._mine:
+            while True:
+                with alone(self._store.path, wait=False) as is_alone:
+                    if is_alone:
+                        return self._sweep(aged)
+                if self._stopping.wait(WAIT_SECONDS):
+                    raise Stopped
 
     def _sweep(self, aged: Aged | None) -> Swept:
         if aged is not None:
@@ -156,7 +165,7 @@ class Sweep:
                 self.sweep()
             except Stopped:
                 return
-            except (sqlite3.Error, peewee.DatabaseError, WorkError) as error:
+            except (sqlite3.Error, peewee.DatabaseError, WorkError, OSError) as error:
                 log.warning("payloads could not be swept, later again: %s", error)
                 self._asked.set()
             self._stopping.wait(PAUSE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,12 @@ class RequestView:
 def load_view(store: Store, log: Row) -> RequestView:
     """The view of a request, its bodies read together."""
     keys = [log[name] for name in ("request_payload", "response_body") if log[name]]
-    bodies = payloads.find_bodies(store, keys) if keys else {}
+    return view_with(store, log, payloads.find_bodies(store, keys) if keys else {})
+
+
+def view_with(store: Store, log: Row, bodies: Mapping[str, bytes]) -> RequestView:
+    """The view of a request whose bodies were read, as far as the store has them."""
+    keys = [log[name] for name in ("request_payload", "response_body") if log[name]]
     missing = payloads.known(store, [key for key in keys if key not in bodies])
     return RequestView(
         log,
@@ -74,7 +80,7 @@ def load_view(store: Store, log: Row) -> RequestView:
     )
 
 
-def _body(bodies: dict[str, bytes], key: str | None, missing: Known) -> Body | None:
+def _body(bodies: Mapping[str, bytes], key: str | None, missing: Known) -> Body | None:
     if key is None:
         return None
     body = bodies.get(key)
@@ -90,7 +96,7 @@ def shown(body: bytes) -> Body:
     return Body(set_out(body.decode(errors="replace")), len(body))
 
 
-def _curl(log: Row, bodies: dict[str, bytes]) -> str | None:
+def _curl(log: Row, bodies: Mapping[str, bytes]) -> str | None:
     """The command; None where the body is gone, or too long to be pasted."""
     key = log["request_payload"]
     body = bodies.get(key) if key else None

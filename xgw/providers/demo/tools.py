@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from xgw.providers.demo.clues import Clues
+from xgw.providers.demo.plans import is_planner, plan_of
 from xgw.providers.demo.schema import PLACE_WORDS, SUM_WORDS, Instances, words_of
 
 MAX_CALLS = 4
@@ -124,7 +125,10 @@ def _is_text(schema: object) -> bool:
 
 
 def _call(function: dict[str, Any], clues: Clues) -> Wanted:
-    arguments = Instances(function.get("parameters"), clues, whole=False).make()
+    if is_planner(_name(function), _properties(function)):
+        arguments: Any = plan_of(clues.prompt)
+    else:
+        arguments = Instances(function.get("parameters"), clues, whole=False).make()
     text = orjson.dumps(arguments if isinstance(arguments, dict) else {}).decode()
     return Wanted(_name(function), text)
 

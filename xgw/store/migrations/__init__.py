@@ -21,7 +21,20 @@ from xgw.store.database import Store
 
 DIRECTORY = Path(__file__).parent
 HISTORY = "schema_migrations"
-LEGACY_TABLES = frozenset({"conversations", "task_sessions", "task_session_messages"})
+KEPT = "legacy_"
+"""What the names of an older store's tables begin with once the store is in the same file."""
+
+IN_PLACE = "the store itself"
+"""The source of a takeover whose older tables stand in the store."""
+
+OLD_TABLES: dict[str, frozenset[str]] = {
+    "conversations": frozenset({"id"}),
+    "messages": frozenset({"id", "conversation_id", "role"}),
+    "request_logs": frozenset({"id", "created_at"}),
+    "task_sessions": frozenset({"id"}),
+    "task_session_messages": frozenset({"id", "task_session_id"}),
+}
+"""The tables of the older shapes, and columns without which they are none."""
 
 logging.getLogger("peewee.migrations").setLevel(logging.WARNING)
 
@@ -49,37 +62,78 @@ def status(
 
 
 def migrate(
-    store: Store, *, dry_run: bool = False, backup: bool = True, directory: Path = DIRECTORY
+    store: Store,
+    *,
+    dry_run: bool = False,
+    backup: bool = True,
+    upto: int | None = None,
+    taking_over: bool = False,
+    directory: Path = DIRECTORY,
 ) -> MigrationReport:
-    """Bring the store to the newest schema; create it if it is not there.
+    """Bring the store to the newest schema, or to number `upto`; create it if it is not there.
 
     A store with data is copied beside itself first. Raises UsageError, with nothing changed, for a
-    store of a newer xgw, of older shapes, or one that is no database or cannot be opened.
+    store of a newer xgw, of older shapes, or one that is no database or cannot be opened; without
+    `taking_over` for one whose older tables are not taken over yet, too.
     """
     with _translated(store.path):
-        pending = _pending(store, directory)
+        pending = _pending(store, directory, upto, taking_over)
         if dry_run or not pending:
             return MigrationReport(pending, None)
         store.path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(store.path), _opened(store, directory) as runner:
-            _refuse_foreign(runner, store.path)
-            _refuse_newer(runner, store.path)
-            applied = runner.applied()
-            if set(applied) == set(_scripts(directory)):
+            pending = _due(runner, store.path, upto, taking_over)
+            if not pending:
                 return MigrationReport([], None)
-            copied = _backup(store.path) if backup and applied else None
+            copied = make_backup(store.path) if backup and runner.applied() else None
             runner.database.execute_sql("PRAGMA journal_mode = wal")
-            return MigrationReport(list(runner.up()), copied)
+            return MigrationReport(list(runner.up(pending[-1])), copied)
 
 
-def _pending(store: Store, directory: Path) -> list[str]:
+def _pending(
+    store: Store, directory: Path, upto: int | None, taking_over: bool = False
+) -> list[str]:
     """The names of the migrations to apply; looks only, so that what is refused stays as it was."""
     if not store.path.exists():
-        return _scripts(directory)
+        return _chosen(_scripts(directory), [], upto)
     with _opened(store, directory) as runner:
-        _refuse_foreign(runner, store.path)
-        _refuse_newer(runner, store.path)
-        return [m.name for m in runner.status() if m.applied is None]
+        return _due(runner, store.path, upto, taking_over)
+
+
+def _due(runner: Runner, path: Path, upto: int | None, taking_over: bool) -> list[str]:
+    _refuse_foreign(runner, path)
+    _refuse_newer(runner, path)
+    if not taking_over:
+        _refuse_unfinished(runner.database.connection(), path)
+    applied = set(runner.applied())
+    names = _scripts(Path(runner.directory))
+    return [name for name in _chosen(names, sorted(applied), upto) if name not in applied]
+
+
+def _chosen(names: list[str], applied: list[str], upto: int | None) -> list[str]:
+    """The migrations up to this number. UsageError if there is none, or the store is beyond it."""
+    if upto is None:
+        return names
+    chosen = [name for name in names if int(name.partition("_")[0]) <= upto]
+    if not chosen or int(chosen[-1].partition("_")[0]) != upto:
+        raise UsageError(f"there is no migration {upto}: `xgw migrate --status` lists them")
+    if applied and applied[-1] > chosen[-1]:
+        raise UsageError(
+            f"the store is at {applied[-1]} already: migrations only go forward, "
+            "and an earlier state is in the backup beside the file"
+        )
+    return chosen
+
+
+def old_tables(connection: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """The tables of older shapes in a file, and their columns; `prefix` stands before the names."""
+    found = {}
+    for name, needed in OLD_TABLES.items():
+        rows = connection.execute(f"PRAGMA main.table_info({prefix}{name})").fetchall()
+        columns = tuple(row[1] for row in rows)
+        if needed <= set(columns) and "project_id" not in columns:
+            found[name] = columns
+    return found
 
 
 def schema_version(store: Store) -> str | None:
@@ -107,12 +161,32 @@ def _refuse_foreign(runner: Runner, path: Path) -> None:
         columns = {column.name for column in database.get_columns(HISTORY)}
         ours = {"id", "name", "applied"} <= columns and _begins_as_ours(runner)
     else:
-        ours = not tables
+        ours = all(name.startswith((KEPT, "sqlite_")) for name in tables)
+    if old_tables(database.connection()):
+        raise UsageError(
+            f"{path} holds tables of an older program: `xgw migrate` takes them over, "
+            "or use another store (--db PATH)"
+        )
     if ours:
         return
-    if tables & LEGACY_TABLES:
-        raise UsageError(f"{path} holds tables of an older program: use another store (--db PATH)")
     raise UsageError(f"{path} is a database of another program: use another store (--db PATH)")
+
+
+def _refuse_unfinished(connection: Any, path: Path) -> None:
+    if old_tables(connection, KEPT) and not is_taken_over(connection):
+        raise UsageError(
+            f"the older tables in {path} are not all taken over yet: "
+            "`xgw migrate` goes on where it was"
+        )
+
+
+def is_taken_over(connection: Any) -> bool:
+    """Whether the older tables that are kept in the file were taken over to the end."""
+    if not connection.execute("PRAGMA main.table_info(takeovers)").fetchall():
+        return False
+    query = "SELECT finished_at FROM takeovers WHERE source = ?"
+    row = connection.execute(query, (IN_PLACE,)).fetchone()
+    return row is not None and row[0] is not None
 
 
 def _begins_as_ours(runner: Runner) -> bool:
@@ -170,7 +244,7 @@ def _lock_file(lock: Any) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def _backup(path: Path) -> Path:
+def make_backup(path: Path) -> Path:
     """A consistent copy beside the file, made by SQLite while others may write."""
     stamp = clock.now().strftime("%Y%m%dT%H%M%S.%f")
     target = path.with_name(f"{path.name}.backup-{stamp}")

@@ -9,8 +9,9 @@ from typing import Any
 from flask import Blueprint, Response
 
 from xgw import clock
-from xgw.errors import forbidden, overloaded, unprocessable
+from xgw.errors import WorkError, conflict, forbidden, overloaded, unprocessable
 from xgw.queries import filters
+from xgw.upkeep import older_tables
 from xgw.upkeep.prune import Wanted
 from xgw.upkeep.sweep import Stopped
 from xgw.web import serialize
@@ -29,11 +30,20 @@ def prune() -> Response:
     if not edge.services().serves:
         raise overloaded("another process may serve this store: it alone prunes", retry_after=1)
     wanted = _wanted(fields.read(PRUNING, needed=True))
+    if wanted.legacy:
+        _refuse_unfinished()
     try:
         done = edge.services().prune.run(wanted)
     except Stopped:
         raise overloaded("the server stops: the rest goes next time", retry_after=1) from None
     return edge.answer(serialize.pruned(done))
+
+
+def _refuse_unfinished() -> None:
+    try:
+        older_tables.refuse_unfinished(edge.services().store)
+    except WorkError as error:
+        raise conflict(str(error), code="not_taken_over") from None
 
 
 def _moment(name: str, value: Any) -> datetime.datetime | None:

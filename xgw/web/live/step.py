@@ -11,7 +11,7 @@ from xgw.queries import step_closeup
 from xgw.web.api.feed import Wanted
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import streams_of
-from xgw.web.steps.view import SUMMARY, StepView, view_of
+from xgw.web.steps.view import SUMMARY, StepView, bodies_of_tab, view_of
 from xgw.web.templating import render
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load(
     number: int = 1,
 ) -> StepView | None:
     """The view of a step; None if there is no such step."""
-    found = step_closeup.find(services.store, step_id)
+    found = step_closeup.find(services.store, step_id, bodies=bodies_of_tab(tab))
     if found is None:
         return None
     streams = streams_of(services.recorder.live, found.step)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xgw.portable.writing import DEFAULT, FORMATS
 from xgw.queries import filters
 from xgw.web.api import fields
+from xgw.web.api.imports import TYPES as BUNDLE_TYPES
 from xgw.web.openapi.schemas import OBJECT, enum, of, ref
 
 Json = dict[str, Any]
@@ -14,6 +16,7 @@ Json = dict[str, Any]
 ERROR_TEXTS = {
     "400": "it cannot be understood: bad JSON, a cursor of another list",
     "401": "no key, or one that opens nothing",
+    "403": "this key may not have it",
     "404": "there is nothing here, or nothing for this key",
     "405": "not this method",
     "409": "the state does not allow it",
@@ -319,7 +322,7 @@ def _prune() -> Json:
         "filters": {"type": ["object", "null"], "additionalProperties": texts},
         "legacy": _FLAG,
     }
-    codes = ("413", "415", "503")
+    codes = ("409", "413", "415", "503")
     body = _body(of(properties, optional=tuple(properties)), required=True)
     return {"post": _operation("server", "what went", {"200": "Pruned"}, *codes, **body)}
 
@@ -328,6 +331,47 @@ def _curl() -> Json:
     operation = _operation("requests", "the request as a curl command", {"200": None}, "404")
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     return {"parameters": [_path("id", "a minted id")], "get": operation}
+
+
+def _export(noun: str, parameter: Json) -> Json:
+    """The document is described by a schema of its own, `docs/bundle.schema.json`."""
+    told = f"all that was recorded of the {noun}, as `xgw export` writes it"
+    operation = _operation("export", told, {"200": None}, "403", "404", parameters=_EXPORTED)
+    content = {one.media_type: {"schema": {"type": "string"}} for one in FORMATS.values()}
+    content["application/json"] = {"schema": {"type": "object"}}
+    operation["responses"]["200"]["content"] = content
+    return {"parameters": [parameter], "get": operation}
+
+
+def _import() -> Json:
+    """A bundle is described by a schema of its own, too."""
+    answers: dict[str, str | None] = {"200": "Import", "201": "Import"}
+    codes = ("413", "415")
+    name = _query("file", {"type": "string"}, "what the bundle's file is called")
+    told = "a bundle taken in, to be read; 200 where it was imported already"
+    operation = _operation("imports", told, answers, *codes, parameters=[name])
+    content: Json = {kind: {"schema": {}} for kind in BUNDLE_TYPES}
+    return {"post": {**operation, "requestBody": {"required": True, "content": content}}}
+
+
+def _imported() -> Json:
+    shown = _get("imports", "one import; under its path it is read", "Import", codes=("404",))
+    removed = _operation("imports", "the import removed, for good", {"204": None}, "404")
+    return {"parameters": [_path("id", "of an import")], **shown, "delete": removed}
+
+
+def _preview(noun: str, parameter: Json) -> Json:
+    told = f"what an export of the {noun} would hold, and what is masked in it"
+    answers = {"200": "ExportPreview"}
+    operation = _operation("export", told, answers, "403", "404", parameters=_EXPORTED)
+    return {"parameters": [parameter], "get": operation}
+
+
+_EXPORTED = [
+    _query("format", {**enum(*FORMATS), "default": DEFAULT}),
+    _query("bodies", {**_FLAG, "default": True}, "false: lengths and hashes of what was said"),
+    _query("redact", {**_FLAG, "default": True}, "false: secrets as they are; for the token"),
+]
 
 
 def paths() -> Json:
@@ -377,6 +421,19 @@ def paths() -> Json:
         "/requests": _get("requests", "requests", "RequestList", *all_requests),
         "/requests/{id}": _one("requests", "Request", "one request", EXPAND),
         "/requests/{id}/curl": _curl(),
+        "/export/sessions/{session}": _export("session", _SESSION),
+        "/export/sessions/{session}/preview": _preview("session", _SESSION),
+        **{
+            f"/export/{noun}s/{{id}}": _export(noun, _path("id", "a minted id"))
+            for noun in ("turn", "run", "step", "request")
+        },
+        "/import": _import(),
+        "/imports": _get("imports", "what was imported, the newest first", "ImportList"),
+        "/imports/{id}": _imported(),
+        **{
+            f"/export/{noun}s/{{id}}/preview": _preview(noun, _path("id", "a minted id"))
+            for noun in ("turn", "run", "step", "request")
+        },
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
         "/prune": _prune(),

@@ -194,6 +194,24 @@ def _request() -> Json:
     return of({**shown, "object": {"const": "request"}, "error": _ERROR}, optional=("frames",))
 
 
+def _import() -> Json:
+    text, count = {"type": "string"}, {"type": "integer", "minimum": 0}
+    return of(
+        {
+            "object": {"const": "import"},
+            "id": {"type": "string", "pattern": "^imp_[0-9a-f]{32}$"},
+            "file": text,
+            "imported_at": text,
+            "exported_at": text,
+            "xgw_version": text,
+            "bodies": {"type": "boolean", "description": "false: without what was said"},
+            "counts": {"type": "object", "additionalProperties": count},
+            "size_bytes": {"type": ["integer", "null"]},
+            "url": {"type": "string", "description": "its pages"},
+        }
+    )
+
+
 # -- the rest --------------------------------------------------------------------------------------
 
 
@@ -286,6 +304,25 @@ def _health() -> Json:
     }
     status = {"object": {"const": "health"}, "status": enum("ok", "degraded")}
     return of({**status, **told}, optional=tuple(told))
+
+
+def _export_preview() -> Json:
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    flag = {"type": "boolean"}
+    part = of({"name": text, "rows": number, "bytes": number})
+    masked = {"type": "array", "items": {"type": "object"}}
+    return of(
+        {
+            "object": {"const": "export_preview"},
+            "kind": enum("session", "turn", "run", "step", "request"),
+            "id": text,
+            "format": text,
+            "bytes": number,
+            "parts": {"type": "array", "items": part},
+            "redaction": of({"on": flag, "bodies": flag, "masked": masked}),
+            "left_out": {"type": "array", "items": text},
+        }
+    )
 
 
 def _agent() -> Json:
@@ -406,8 +443,9 @@ def components() -> Json:
         "Request": _request(),
         "Agent": _agent(),
         "Context": _context(),
+        "Import": _import(),
     }
-    listed = ("Agent", "Session", "Turn", "Step", "Message", "Request")
+    listed = ("Agent", "Import", "Session", "Turn", "Step", "Message", "Request")
     number = {"type": ["number", "null"]}
     return {
         **nouns,
@@ -442,4 +480,5 @@ def components() -> Json:
         "Stats": _stats(),
         "Pruned": _pruned(),
         "Health": _health(),
+        "ExportPreview": _export_preview(),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response, request
 
 from xgw import errors
-from xgw.queries import events, payloads, steps
+from xgw.queries import payloads, steps
 from xgw.queries.pages import Row
 from xgw.queries.snapshot import snapshot
 from xgw.web import words
@@ -24,11 +24,10 @@ def show_step(step_id: str) -> Response:
     running, tab = frame.services(), request.args.get("tab", SUMMARY)
     number = request.args.get("from", 1, _number)
     with snapshot(running.store):
-        cursor = events.newest(running.store)
         view = load(running, step_id, tab, as_it_is=request.args.get("raw") == "1", number=number)
     if view is None:
         raise _no_step(step_id)
-    return frame.page("steps/show.html", cursor=cursor, view=view)
+    return frame.page("steps/show.html", cursor=view.closeup.newest, view=view)
 
 
 @routes.get("/ui/steps/<step_id>/sent")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xgw import clock
-from xgw.queries import payloads, requests, step_closeup, steps
+from xgw.queries import requests, step_closeup, steps
 from xgw.queries.cuts import cut_text
 from xgw.queries.pages import Row
 from xgw.queries.step_closeup import StepCloseup
 from xgw.web.agents import servers_of
-from xgw.web.requestview import RequestView, load_view
+from xgw.web.imported import until
+from xgw.web.requestview import RequestView, view_with
 from xgw.web.steps import changes, kinds, received, sent, timing, usage
 from xgw.web.steps.said import ToolCall, calls_of
 from xgw.web.waterfall import Waterfall, waterfall_of
@@ -61,10 +61,25 @@ class StepView:
     def can_begin(self) -> bool:
         """Whether its turn may be run again from this step on."""
         step = self.step
-        is_over = step["is_agents"] and step["turn_status"] in ("success", "error", "cancelled")
+        if not self._is_over or step["handoff_id"]:
+            return False
         if self.is_call:
-            return bool(is_over and not step["parent_step_id"] and (step["attempt"] or 1) == 1)
-        return bool(is_over and step["parent_step_id"] and step["tool_call_id"])
+            return not step["parent_step_id"] and (step["attempt"] or 1) == 1
+        return bool(step["parent_step_id"] and step["tool_call_id"])
+
+    @property
+    def begins_at(self) -> str | None:
+        """The step at which a run can begin in its place: it is another agent's, who was handed a
+        task over there."""
+        handoff: str | None = self.step["handoff_id"] if self._is_over else None
+        return handoff
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it is of an agent's turn that has ended."""
+        step = self.step
+        ended = step["turn_status"] in ("success", "error", "cancelled")
+        return bool(step["is_agents"]) and ended
 
     @property
     def tabs(self) -> Mapping[str, str]:
@@ -124,51 +139,61 @@ def view_of(
     return StepView(found, tab, as_it_is, tuple(streams), shown)
 
 
+def bodies_of_tab(tab: str) -> Collection[str]:
+    """The columns of a step whose bodies a tab shows; a tab that there is not is the summary."""
+    return _BODIES.get(tab if tab in TABS else SUMMARY, ())
+
+
+_BODIES = {
+    SUMMARY: ("tool_input", "output_payload"),
+    "sent": ("input_payload",),
+    "received": ("output_payload",),
+}
+
 # -- one for each tab ------------------------------------------------------------------------------
 
 
 def _summary(services: Services, found: StepCloseup) -> Summary:
     step = found.step
-    segments = timing.segments_of(step, clock.now())
+    segments = timing.segments_of(step, until())
     asked = requests.exchanges_of_step(services.store, step["id"])
     if step["step_type"] != "llm_call":
-        tool = _tool(services, step, "input_payload", "output_payload")
+        tool = _tool(found, "input_payload", "output_payload")
         given = tool.call.arguments if tool.call is not None else ""
         told = kinds.told_of(step, given, tool.text)
         agent = services.agents.get(step["agent_name"] or "")
         server = servers_of(agent).get(step["name"] or "", "")
         return Summary(segments, tool.call, tool.text, tool.size, None, asked, told, server)
-    return Summary(segments, None, "", None, _answer(services, step), asked)
+    return Summary(segments, None, "", None, _answer(found), asked)
 
 
 def _sent(services: Services, found: StepCloseup, number: int) -> sent.SentView | ToolBody | None:
     step = found.step
     if step["step_type"] != "llm_call":
-        return _tool(services, step, "input_payload")
-    bodies = step_closeup.read_bodies(
-        services.store,
-        {**step, "output_payload": None},
-        _counter(services, step),
-        sent.page_with(number),
+        return _tool(found, "input_payload")
+    bodies = step_closeup.bodies_of(
+        step, found.brought, _counter(services, step), sent.page_with(number)
     )
     if bodies.sent is None:
         return None
     return sent.view_of(bodies.sent, _tools_tokens(services, step, bodies.sent))
 
 
-def _received(services: Services, found: StepCloseup) -> received.ReceivedView | ToolBody | None:
+def _received(_: Services, found: StepCloseup) -> received.ReceivedView | ToolBody | None:
     if found.step["step_type"] != "llm_call":
-        return _tool(services, found.step, "output_payload")
-    return _answer(services, found.step)
+        return _tool(found, "output_payload")
+    return _answer(found)
 
 
 def _changes(services: Services, found: StepCloseup) -> changes.ChangesView | None:
-    step, store = found.step, services.store
-    previous = steps.find_before(store, step)
-    if previous is None or not step["input_payload"]:
+    step = found.step
+    if not step["input_payload"]:
+        return None
+    previous, brought = steps.find_before_whole(services.store, step)
+    if previous is None:
         return None
     keys = step["input_payload"], previous["input_payload"]
-    bodies = step_closeup.read_sent(store, keys, _counter(services, step))
+    bodies = step_closeup.sent_by(brought, _counter(services, step))
     if any(key not in bodies for key in keys):
         return None
     (now, listed), (before, listed_before) = (bodies[key] for key in keys)
@@ -179,12 +204,12 @@ def _changes(services: Services, found: StepCloseup) -> changes.ChangesView | No
 
 
 def _attempts(_: Services, found: StepCloseup) -> Waterfall | None:
-    return waterfall_of(found.attempts, clock.now())
+    return waterfall_of(found.attempts, until())
 
 
 def _timing(services: Services, found: StepCloseup) -> timing.TimingView:
     log = requests.last_of_step(services.store, found.step["id"])
-    return timing.view_of(found.step, log, clock.now())
+    return timing.view_of(found.step, log, until())
 
 
 def _usage(services: Services, found: StepCloseup) -> usage.UsageView:
@@ -196,8 +221,11 @@ def _usage(services: Services, found: StepCloseup) -> usage.UsageView:
 
 
 def _raw(services: Services, found: StepCloseup) -> RequestView | None:
-    log = requests.last_of_step(services.store, found.step["id"])
-    return load_view(services.store, log) if log is not None else None
+    last = requests.find_last_whole(services.store, found.step["id"])
+    if last is None:
+        return None
+    log, brought = last
+    return view_with(services.store, log, {key: body for key, (body, _) in brought.items()})
 
 
 _SHOWN: Mapping[str, Callable[[Services, StepCloseup], Any]] = {
@@ -214,10 +242,11 @@ _SHOWN: Mapping[str, Callable[[Services, StepCloseup], Any]] = {
 # -- what several need -----------------------------------------------------------------------------
 
 
-def _answer(services: Services, step: Row) -> received.ReceivedView | None:
+def _answer(found: StepCloseup) -> received.ReceivedView | None:
+    step = found.step
     if step["status"] == "running":
         return None
-    bodies = step_closeup.read_bodies(services.store, {**step, "input_payload": None})
+    bodies = step_closeup.bodies_of({**step, "input_payload": None}, found.brought)
     return received.view_of(step, bodies.received)
 
 
@@ -231,12 +260,11 @@ def _tools_tokens(services: Services, step: Row, found: step_closeup.Sent) -> in
     return services.counter.count_tools(found.tools.value, step["model"])
 
 
-def _tool(services: Services, step: Row, *columns: str) -> ToolBody:
+def _tool(found: StepCloseup, *columns: str) -> ToolBody:
     """What a tool was given and what it brought, as far as these columns are asked for."""
-    keys = [step[name] for name in columns if step[name]]
-    bodies = payloads.find_bodies(services.store, keys) if keys else {}
-    given = bodies.get(step["input_payload"]) if "input_payload" in columns else None
-    brought = bodies.get(step["output_payload"], b"") if "output_payload" in columns else b""
+    step = found.step
+    bodies = {name: found.brought[step[name]][0] for name in columns if step[name] in found.brought}
+    given, brought = bodies.get("input_payload"), bodies.get("output_payload", b"")
     text, size = cut_text(brought.decode(errors="replace"))
     call = _call(step, given) if "input_payload" in columns else None
     return ToolBody(call, text, size)

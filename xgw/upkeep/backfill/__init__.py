@@ -1,0 +1,1 @@
+"""Backfill: messages and request logs from before turns existed get theirs."""

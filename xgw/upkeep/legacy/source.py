@@ -1,0 +1,259 @@
+"""An older store as a file: which of the older tables it has, and their rows in order.
+
+It is only read. Rows are read in short statements, by their rowid or by what they belong to.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from xgw.errors import UsageError, WorkError
+from xgw.frozen import frozen
+from xgw.store.migrations import KEPT, old_tables
+
+OldRow = tuple[Any, ...]
+"""The rowid, the columns of the shape (None for one that the table lacks), and all others."""
+
+
+@frozen
+class Columns:
+    """A table of an older shape: its name, the columns that are known, what rows belong to."""
+
+    name: str
+    known: tuple[str, ...]
+    owner: str | None = None
+
+
+@frozen
+class Shape:
+    """An older shape: the table of its sessions, that of their messages."""
+
+    name: str
+    sessions: Columns
+    messages: Columns
+
+
+GATEWAY = Shape(
+    "gateway",
+    Columns("conversations", ("id", "title", "user_id", "model", "created_at", "updated_at")),
+    Columns(
+        "messages",
+        (
+            "id",
+            "conversation_id",
+            "role",
+            "content",
+            "tool_calls",
+            "tool_call_id",
+            "created_at",
+        ),
+        "conversation_id",
+    ),
+)
+TASKS = Shape(
+    "tasks",
+    Columns(
+        "task_sessions",
+        ("id", "task_id", "agent", "status", "metadata", "created_at", "updated_at"),
+    ),
+    Columns(
+        "task_session_messages",
+        (
+            "id",
+            "task_session_id",
+            "task_id",
+            "author_type",
+            "type",
+            "content",
+            "metadata",
+            "created_at",
+        ),
+        "task_session_id",
+    ),
+)
+REQUESTS = Columns(
+    "request_logs",
+    (
+        "id",
+        "provider",
+        "model",
+        "endpoint",
+        "status_code",
+        "request_body",
+        "response_body",
+        "prompt_tokens",
+        "completion_tokens",
+        "latency_ms",
+        "error",
+        "created_at",
+    ),
+)
+SHAPES = (GATEWAY, TASKS)
+
+
+class Replaced(str):
+    """A text that was no UTF-8, with marks in place of what could not be read; `raw` has it all."""
+
+    raw: bytes
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        replaced = Replaced(raw.decode("utf-8", "replace"))
+        replaced.raw = raw
+        return replaced
+
+
+class Source:
+    """The older tables of a file; `kept` if they were renamed because the store is the same file.
+
+    `doubtful`: texts were found that are no UTF-8. Raises UsageError for a file without any, and
+    WorkError where it turns out to be damaged.
+    """
+
+    def __init__(self, path: Path, *, kept: bool = False) -> None:
+        self.path = path
+        self._prefix = KEPT if kept else ""
+        self.doubtful = False
+        self._connection = _open(path)
+        try:
+            found = old_tables(self._connection, self._prefix)
+            if not found:
+                raise UsageError(f"{path} has none of the tables that xgw takes over")
+            self._others = {
+                table: tuple(self._unknown(table, columns)) for table, columns in found.items()
+            }
+            self._columns = found
+            self._indexed = {shape.name: self._index(shape.messages) for shape in SHAPES}
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise UsageError(f"{path} cannot be read as an older store ({error})") from error
+        except UsageError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def has(self, table: Columns) -> bool:
+        """Whether the file has the table."""
+        return table.name in self._columns
+
+    def others(self, table: Columns) -> tuple[str, ...]:
+        """The names of the columns that the shape does not know."""
+        return self._others.get(table.name, ())
+
+    def count(self, table: Columns) -> int:
+        """How many rows it has, 0 without the table."""
+        if not self.has(table):
+            return 0
+        return int(self._rows(f"SELECT count(*) FROM {self._name(table)}")[0][0])
+
+    def counts(self) -> dict[str, int]:
+        """Rows by table, for those that are there."""
+        tables = [table for shape in SHAPES for table in (shape.sessions, shape.messages)]
+        return {t.name: self.count(t) for t in (*tables, REQUESTS) if self.has(t)}
+
+    def after(self, table: Columns, rowid: int, limit: int) -> list[OldRow]:
+        """The next rows behind this rowid."""
+        if not self.has(table):
+            return []
+        return self._rows(
+            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE t.rowid > ? "
+            "ORDER BY t.rowid LIMIT ?",
+            rowid,
+            limit,
+        )
+
+    def belonging(self, shape: Shape, owners: Sequence[Any]) -> list[OldRow]:
+        """The messages of these sessions, in the order of their rowids."""
+        table = shape.messages
+        if not self.has(table):
+            return []
+        marks = ", ".join("?" * len(owners))
+        belongs = f"t.{table.owner} IN ({marks})"
+        if not self._indexed[shape.name]:
+            belongs = f"t.rowid IN (SELECT child FROM temp.{table.name} WHERE owner IN ({marks}))"
+        return self._rows(
+            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE {belongs} "
+            "ORDER BY t.rowid",
+            *owners,
+        )
+
+    def orphans(self, shape: Shape) -> list[OldRow]:
+        """The messages whose session is not there, in the order of their rowids."""
+        table = shape.messages
+        if not self.has(table):
+            return []
+        known = "0"
+        if self.has(shape.sessions):
+            owners = self._name(shape.sessions)
+            known = f"EXISTS (SELECT 1 FROM {owners} s WHERE s.id = t.{table.owner})"
+        return self._rows(
+            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE NOT {known} "
+            "ORDER BY t.rowid"
+        )
+
+    def _rows(self, statement: str, *values: Any) -> list[OldRow]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not self.doubtful and "decode" in str(error):
+                self.doubtful, self._connection.text_factory = True, _text
+                return self._rows(statement, *values)
+            raise WorkError(
+                f"{self.path} cannot be read any further ({error}): what was taken over stays"
+            ) from error
+
+    def _name(self, table: Columns) -> str:
+        return f"main.{self._prefix}{table.name}"
+
+    def _selected(self, table: Columns) -> str:
+        there = self._columns[table.name]
+        known = [f"t.{name}" if name in there else "NULL" for name in table.known]
+        others = ['t."{}"'.format(name.replace('"', '""')) for name in self._others[table.name]]
+        return ", ".join(["t.rowid", *known, *others])
+
+    def _unknown(self, table: str, columns: Sequence[str]) -> Iterator[str]:
+        shapes = [t for shape in SHAPES for t in (shape.sessions, shape.messages)]
+        known = next(t.known for t in (*shapes, REQUESTS) if t.name == table)
+        return (name for name in columns if name not in known)
+
+    def _index(self, table: Columns) -> bool:
+        """Whether an index leads to the messages of a session; else one is made beside the file."""
+        if not self.has(table):
+            return True
+        name, owner = f"{self._prefix}{table.name}", table.owner
+        run = self._connection.execute
+        for index in run(f"PRAGMA main.index_list({name})").fetchall():
+            columns = run(f'PRAGMA main.index_info("{index[1]}")').fetchall()
+            if columns and columns[0][2] == owner and not index[4]:
+                return True
+        run(
+            f"CREATE TEMP TABLE {table.name} AS SELECT {owner} AS owner, rowid AS child "
+            f"FROM main.{name}"
+        )
+        run(f"CREATE INDEX temp.{table.name}_owner ON {table.name} (owner)")
+        return False
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            cached_statements=64,
+        )
+    except sqlite3.Error as error:
+        raise UsageError(f"{path} cannot be opened ({error})") from error
+    connection.execute("PRAGMA busy_timeout = 5000")
+    return connection

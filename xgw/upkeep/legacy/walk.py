@@ -1,0 +1,226 @@
+"""The walk through an older store: all of its rows in order, in batches that can be resumed.
+
+Conversations come first, each with its messages, then messages without one, then the same of task
+sessions, then request logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xgw.frozen import frozen
+from xgw.store.rows import PayloadRow
+from xgw.upkeep.bodies import Bodies
+from xgw.upkeep.legacy import messages, sessions
+from xgw.upkeep.legacy.messages import CONTENT, Message
+from xgw.upkeep.legacy.requests import Request, from_request
+from xgw.upkeep.legacy.sessions import CREATED, Session
+from xgw.upkeep.legacy.source import REQUESTS, SHAPES, Columns, OldRow, Shape, Source
+from xgw.upkeep.legacy.values import Origin, Refused, loose
+from xgw.upkeep.times import in_order, read_time
+
+BATCH = 500
+SESSIONS_AT_ONCE = 100
+REQUESTS_AT_ONCE = 500
+NO_TIME = "1970-01-01 00:00:00.000000"
+
+STAGES = (*(f"{shape.name}{part}" for shape in SHAPES for part in ("", " orphans")), "requests")
+
+
+END = "end"
+_NUMBERS = {stage: number for number, stage in enumerate((*STAGES, END))}
+_NEXT = dict(zip(STAGES, (*STAGES[1:], END), strict=True))
+
+Said = tuple[OldRow, str, bool]
+"""A message, its moment, and whether that is known or taken from the one before."""
+
+
+Behind = tuple[int, int, str]
+"""The `rowid`, `done` and `time` of the place behind a row."""
+
+
+@frozen
+class Place:
+    """A point of the walk: behind `done` rows of the session with this `rowid`, or behind the row.
+
+    `time` is that of the last row with one.
+    """
+
+    stage: str = STAGES[0]
+    rowid: int = -(1 << 62)
+    done: int = 0
+    time: str = NO_TIME
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of one stage that are taken over in one transaction, and where the walk stands then.
+
+    `sessions` begin here; `messages` belong to sessions by their id, in order; `ended` are the
+    sessions whose last row is here.
+    """
+
+    place: Place
+    sessions: list[Session] = field(default_factory=list)
+    messages: list[tuple[str, Message]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    payloads: tuple[PayloadRow, ...] = ()
+    read: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+
+    def count(self, table: str) -> None:
+        """One more row of an older table."""
+        self.read[table] = self.read.get(table, 0) + 1
+        self.size += 1
+
+    def refuse(self, table: str, row: OldRow, error: Exception) -> None:
+        """A row that cannot be taken over."""
+        name = loose(row[1]) if row[1] is not None else f"rowid {row[0]}"
+        self.refused.append((table, str(name), str(error)))
+
+
+class Walk:
+    """Makes batches of what the source has behind a place."""
+
+    def __init__(self, source: Source, takeover: int, bodies: Bodies, place: Place) -> None:
+        self._source = source
+        self._takeover = takeover
+        self._bodies = bodies
+        self._place = place
+        self._time = place.time
+        self._batch = Batch(place)
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches of up to BATCH rows of one stage; the last one says that nothing is left."""
+        for stage in STAGES[_NUMBERS[self._place.stage] :]:
+            if stage != self._place.stage:
+                self._place = Place(stage, time=self._time)
+            self._batch = Batch(self._place)
+            for rowid, done, time in self._through(stage):
+                self._time = time
+                if self._batch.size >= BATCH:
+                    yield self._closed(Place(stage, rowid, done, time))
+                    self._batch = Batch(self._place)
+            if stage == STAGES[-1] or self._batch.size:
+                yield self._closed(Place(_NEXT[stage], time=self._time))
+
+    def _closed(self, place: Place) -> Batch:
+        self._place = self._batch.place = place
+        self._batch.payloads = self._bodies.take()
+        return self._batch
+
+    def _through(self, stage: str) -> Iterator[Behind]:
+        if stage == STAGES[-1]:
+            return self._requests()
+        shape = next(shape for shape in SHAPES if stage.split()[0] == shape.name)
+        return self._sessions(shape) if stage == shape.name else self._orphans(shape)
+
+    # -- sessions and their messages -----------------------------------------------------------
+
+    def _sessions(self, shape: Shape) -> Iterator[Behind]:
+        start = self._place
+        rowid = start.rowid - 1 if start.done else start.rowid
+        while rows := self._source.after(shape.sessions, rowid, SESSIONS_AT_ONCE):
+            rowid = rows[-1][0]
+            owned = self._owned(shape, [row for row in rows if row[1] is not None])
+            for row in rows:
+                done = start.done if row[0] == start.rowid else 0
+                yield from self._session(shape, row, owned.get(loose(row[1]), []), done)
+
+    def _owned(self, shape: Shape, rows: Sequence[OldRow]) -> dict[str | None, list[OldRow]]:
+        found: dict[str | None, list[OldRow]] = {}
+        if rows:
+            for message in self._source.belonging(shape, [row[1] for row in rows]):
+                found.setdefault(loose(message[2]), []).append(message)
+        return found
+
+    def _session(
+        self, shape: Shape, row: OldRow, owned: Sequence[OldRow], done: int
+    ) -> Iterator[Behind]:
+        known = _moments(shape, owned)
+        first = min((moment for moment in known if moment), default=self._time)
+        origin = self._origin(shape.sessions)
+        session = sessions.MAKERS[shape.name](origin, row, first)
+        at = session[CREATED]
+        if not done:
+            self._batch.count(shape.sessions.name)
+            self._batch.sessions.append(session)
+            if not owned:
+                self._batch.ended.append(session[0])
+            yield row[0], 1, at
+        order, moments = in_order(known, at)
+        said = [(owned[n], moments[n], known[n] is not None) for n in order]
+        origin = self._origin(shape.messages)
+        for number in self._said(shape, origin, session[0], said, max(0, done - 1)):
+            yield row[0], number + 1, at
+
+    def _orphans(self, shape: Shape) -> Iterator[Behind]:
+        """All of them in one session, those of one conversation together."""
+        rows = self._source.orphans(shape)
+        if not rows:
+            return
+        done, said = self._place.done, []
+        known = [moment for moment in _moments(shape, rows) if moment]
+        first = min(known, default=self._time)
+        for together in _together(rows):
+            known_here = _moments(shape, together)
+            order, moments = in_order(known_here, first)
+            said += [(together[n], moments[n], known_here[n] is not None) for n in order]
+        origin = self._origin(shape.messages, orphans=True)
+        session = sessions.of_orphans(origin, first)
+        if not done:
+            self._batch.sessions.append(session)
+        for number in self._said(shape, origin, session[0], said, max(0, done - 1)):
+            yield 0, number + 1, first
+
+    def _said(
+        self, shape: Shape, origin: Origin, session_id: str, said: Sequence[Said], done: int
+    ) -> Iterator[int]:
+        """Add a session's messages, but for those that are `done`; yields how many that makes."""
+        make, table = messages.MAKERS[shape.name], shape.messages.name
+        for number, (row, at, known) in enumerate(said[done:], done + 1):
+            self._batch.count(table)
+            try:
+                made = make(origin, row, at, known)
+                made[CONTENT] = self._bodies.column(made[CONTENT])
+                self._batch.messages.append((session_id, made))
+            except Refused as error:
+                self._batch.refuse(table, row, error)
+            if number == len(said):
+                self._batch.ended.append(session_id)
+            yield number
+
+    def _origin(self, table: Columns, *, orphans: bool = False) -> Origin:
+        return Origin(
+            self._takeover, table.name, self._source.others(table), orphans, self._source.doubtful
+        )
+
+    # -- request logs --------------------------------------------------------------------------
+
+    def _requests(self) -> Iterator[Behind]:
+        rowid, time = self._place.rowid, self._time
+        origin = self._origin(REQUESTS)
+        while rows := self._source.after(REQUESTS, rowid, REQUESTS_AT_ONCE):
+            for row in rows:
+                self._batch.count(REQUESTS.name)
+                made = from_request(origin, row, time, self._bodies)
+                self._batch.requests.append(made)
+                time = made[-4]
+                yield row[0], 1, time
+            rowid = rows[-1][0]
+
+
+def _moments(shape: Shape, rows: Sequence[OldRow]) -> list[str | None]:
+    place = len(shape.messages.known)
+    return [read_time(row[place]) for row in rows]
+
+
+def _together(rows: Sequence[OldRow]) -> list[list[OldRow]]:
+    """The rows by what they belong to, in the order in which that turns up."""
+    found: dict[str | None, list[OldRow]] = {}
+    for row in rows:
+        found.setdefault(loose(row[2]), []).append(row)
+    return list(found.values())
