@@ -69,7 +69,8 @@ class ApiServer:
             recorder=self.recorder,
             prices=PriceBook(),
             agents=self.agents,
-            scheduler=SimpleNamespace(agents={}),
+            everyone={},
+            imported=None,
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )
