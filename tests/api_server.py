@@ -71,6 +71,7 @@ class ApiServer:
             agents=self.agents,
             everyone={},
             imported=None,
+            configured=lambda: config,
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )
