@@ -3,7 +3,7 @@
 `python -m bench.reading STORE [--times N] [--pages]` prints the median and the 95th percentile in
 milliseconds, the CPU time, which other work on the machine disturbs less, and of functions how many
 statements each takes at most. With `--pages` a server is started on the store, which ends what was
-left under way in it, and asked for each page.
+left under way in it, and asked for each page, and for each list of the API.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import http.client
 import itertools
 import logging
+import random
 import statistics
 import tempfile
 import time
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bench import processes
 from bench.server import serving
@@ -62,7 +64,7 @@ class Samples:
 
 
 def take_samples(store: Store) -> Samples:
-    """From all over the store, evenly."""
+    """From all over the store."""
     (long,) = store.sql("SELECT id FROM sessions ORDER BY turn_count DESC LIMIT 1")[0]
     middle = (
         "SELECT id FROM turns WHERE session_id = ? AND turn_index ="
@@ -79,7 +81,9 @@ def take_samples(store: Store) -> Samples:
 
 def _spread(store: Store, table: str) -> list[str]:
     highest = store.sql(f"SELECT max(rowid) FROM {table}")[0][0]
-    places = [max(1, highest * n // SAMPLED) for n in range(1, SAMPLED + 1)]
+    # Not evenly: conversations that repeat have the same row at each of such places.
+    chance = random.Random(highest)
+    places = [int((n + chance.random()) * highest / SAMPLED) for n in range(SAMPLED)]
     found = (store.sql(f"SELECT id FROM {table} WHERE rowid >= ? LIMIT 1", (at,)) for at in places)
     return [rows[0][0] for rows in found if rows]
 
@@ -126,15 +130,45 @@ def _reading(function: Callable[..., object], *given: Any) -> Read:
     return lambda: function(*given)
 
 
+TABS = ("summary", "sent", "received", "changes", "attempts", "timing", "usage", "raw")
+SOUGHT = ("state:error", "model:gpt-4.1*", "cost>0.01", "tool:get_*", "question", '"no such words"')
+LISTED = (
+    *("/sessions", "/sessions?has_error=true", "/sessions?model=gpt-4.1", "/sessions?running=true"),
+    *("/turns", "/turns?session_id=none", "/turns?status=error", "/turns?has_error=true"),
+    *(
+        "/requests",
+        "/requests?status=error",
+        "/requests?status_code=5xx",
+        "/requests?provider=openai",
+    ),
+)
+"""What is sought in the list of sessions; lists of the API, of all and of what fits a filter."""
+
+
 def paths(samples: Samples) -> dict[str, list[str]]:
-    """The dashboard's pages, likewise."""
+    """The dashboard's pages and the API's lists, likewise."""
     return {
         "/ui/": ["/ui/"],
+        **{f"/ui/?q={words}": [f"/ui/?q={quote(words)}"] for words in SOUGHT},
+        "/ui/turns": ["/ui/turns"],
         "/ui/requests": ["/ui/requests"],
+        "/ui/requests?status=error": ["/ui/requests?status=error"],
+        "/ui/agents": ["/ui/agents"],
+        "/ui/health": ["/ui/health"],
         "/ui/sessions/ID": [f"/ui/sessions/{id}" for id in samples.sessions],
         "/ui/sessions/ID, the longest": [f"/ui/sessions/{samples.long}"],
         "/ui/turns/ID": [f"/ui/turns/{id}" for id in samples.turns],
-        "/ui/steps/ID": [f"/ui/steps/{id}" for id in samples.steps],
+        **{
+            f"/ui/steps/ID?tab={tab}": [f"/ui/steps/{id}?tab={tab}" for id in samples.steps]
+            for tab in TABS
+        },
+        **{path: [path] for path in LISTED},
+        **{
+            f"/sessions/ID/{noun}": [f"/sessions/{id}/{noun}" for id in samples.sessions]
+            for noun in ("turns", "messages", "steps", "requests")
+        },
+        "/turns/ID": [f"/turns/{id}" for id in samples.turns],
+        "/steps/ID": [f"/steps/{id}" for id in samples.steps],
     }
 
 

@@ -69,6 +69,7 @@ class ApiServer:
             recorder=self.recorder,
             prices=PriceBook(),
             agents=self.agents,
+            configured=lambda: config,
             scheduler=SimpleNamespace(agents={}),
             calls=Places(1, "calls"),
             watchers=self.watchers,

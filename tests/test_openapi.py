@@ -273,6 +273,7 @@ def test_real_answers_are_as_described(described: Described) -> None:
     check_changes(described)
     check_events(described, session["id"])
     check_refusals(described, f"/export{path}")
+    check_imports(described, described.get(f"/export{path}").body)
     assert described.tried == described.operations()
 
 
@@ -286,6 +287,18 @@ def check_changes(described: Described) -> None:
     assert described.ask("patch", path, {"status": "odd"}).status == 422
     assert described.ask("delete", path).status == 204
     assert described.ask("delete", path).status == 404
+
+
+def check_imports(described: Described, bundle: bytes) -> None:
+    made = described.ask("post", "/import?file=bug.json", bundle)
+    assert made.status == 201
+    assert described.ask("post", "/import", bundle).status == 200
+    assert described.ask("post", "/import", {}).status == 422
+    assert described.ask("get", "/imports").json["data"] == [made.json]
+    path = f"/imports/{made.json['id']}"
+    assert described.ask("get", path).json == made.json
+    assert described.ask("delete", path).status == 204
+    assert described.ask("get", path).status == 404
 
 
 def check_events(described: Described, session_id: str) -> None:

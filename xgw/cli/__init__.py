@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": ("xgw.cli.show", "show", "Tell all about a session, turn, run, step or request."),
     "requests": ("xgw.cli.listing", "requests", "List the requests that went to providers."),
     "export": ("xgw.cli.export", "export", "Export what was recorded: a bug report."),
+    "import": ("xgw.cli.importing", "import_", "Open a bundle, to be read."),
+    "replay": ("xgw.cli.replay", "replay", "Serve a bundle as a provider that answers again."),
     "tail": ("xgw.cli.tail", "tail", "Follow the events, live."),
     "cancel": ("xgw.cli.cancel", "cancel", "Cancel a turn."),
     "approve": ("xgw.cli.deciding", "approve", "Approve a tool call that waits."),

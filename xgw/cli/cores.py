@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = (1.5, 2.5)
+"""By chance, each time: servers that looked at the same moment would all go to the same core."""
+
 TAKEN_SHARE = 0.2
 """The share of the core that others take, from which another core is looked for."""
 
@@ -65,6 +67,7 @@ class Core:
         self._before = read() if len(self._allowed) > 1 else {}
         self._spent = time.process_time()
         self._looked = time.monotonic()
+        self._pause = random.uniform(*LOOK_SECONDS)
         self.number: int | None = None
 
     def choose(self) -> None:
@@ -91,8 +94,9 @@ class Core:
 
     def look(self, now: float) -> None:
         """Move to another core if others take this one. For to be called often: looks rarely."""
-        if self.number is None or now - self._looked < LOOK_SECONDS:
+        if self.number is None or now - self._looked < self._pause:
             return
+        self._pause = random.uniform(*LOOK_SECONDS)
         seconds, self._looked = now - self._looked, now
         spent, self._spent = self._spent, time.process_time()
         own = (self._spent - spent) / seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,13 @@ from xgw.cli.configuration import with_configuration
 from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
+    from xgw.cli.exporting import Export
+    from xgw.config import Loaded
     from xgw.portable.chosen import Root
     from xgw.store.database import Store
+
+
+PYTEST = "pytest"
 
 
 class _Formats(click.ParamType[str]):
@@ -25,8 +31,9 @@ class _Formats(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from xgw.portable.writing import FORMATS
 
-        if value not in FORMATS:
-            self.fail(f"{value!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        known = (*FORMATS, PYTEST)
+        if value not in known:
+            self.fail(f"{value!r} is not one of {', '.join(known)}", param, ctx)
         return value
 
 
@@ -37,7 +44,7 @@ class _Formats(click.ParamType[str]):
     "format",
     type=_Formats(),
     metavar="FORMAT",
-    help="json (if not given), jsonl, markdown, html, curl, python or openai.",
+    help="json (if not given), jsonl, markdown, html, curl, python, openai or pytest.",
 )
 @click.option(
     "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
@@ -64,14 +71,15 @@ def export(
 
     ID is what `xgw show` takes: an id, whole or in part, a session's key, `last`. Several make one
     document; without any it holds the whole store. Secrets, and what tells who somebody is, are
-    masked: [key-1], [email-2]. Without -o it goes to stdout, from a terminal
-    into a file of the id's name.
+    masked: [key-1], [email-2]. Without -o it goes to stdout, from a terminal into a file of the
+    id's name. What was imported is exported again as it was; an import's own id is all of it.
 
     \b
     Examples:
       xgw export last
       xgw export checkout-42 -o report.json
       xgw export --filter 'state:error cost>0.1' -o reports/
+      xgw export checkout-42 --format pytest -o tests/checkout/
       xgw export --format jsonl -o - | gzip > store.jsonl.gz
     """
     from xgw.cli.exporting import Export
@@ -79,11 +87,51 @@ def export(
 
     if refs and query is not None:
         raise UsageError("give ids or --filter, not both")
-    with reading.opened(config_path, db) as (loaded, store):
+    with _opened(config_path, db, refs) as (loaded, store, refs):
         roots = _roots(store, refs) if query is None else _fitting(store, query)
         kept = {"bodies": not no_bodies, "redact": not no_redact}
+        if format == PYTEST:
+            wanted = Export(loaded.config, store, query=query, redact=not no_redact)
+            _to_folder(wanted, roots, output, no_bodies)
+            return
         wanted = Export(loaded.config, store, format or DEFAULT, query, **kept)
         wanted.place(roots, output)
+
+
+def _to_folder(
+    wanted: Export, roots: list[Root] | None, output: str | None, no_bodies: bool
+) -> None:
+    """A test of an app against what was recorded."""
+    from xgw.cli import placing
+
+    if no_bodies:
+        raise UsageError("a test needs what was said: leave --no-bodies out")
+    if output == placing.STDOUT:
+        raise UsageError("a test is a folder: name one with -o FOLDER")
+    wanted.place_test(roots, output)
+
+
+@contextlib.contextmanager
+def _opened(
+    config_path: Path | None, db: str | None, refs: tuple[str, ...]
+) -> Iterator[tuple[Loaded, Store, tuple[str, ...]]]:
+    """The store that has what is named first, and all that is named; an import by its own id."""
+    from xgw.cli import places
+    from xgw.cli.configuration import load
+    from xgw.portable import imports
+    from xgw.portable.naming import ID
+
+    if len(refs) == 1 and ID.fullmatch(refs[0]):
+        loaded = load(config_path, db)
+        one = imports.Imports(loaded.config.storage.path).get(refs[0])
+        with imports.opened(one.path) as store:
+            yield loaded, store, ()
+    elif refs:
+        with places.holding(config_path, db, refs[0]) as (loaded, place):
+            yield loaded, place.store, refs
+    else:
+        with reading.opened(config_path, db) as (loaded, store):
+            yield loaded, store, ()
 
 
 def _roots(store: Store, refs: Iterable[str]) -> list[Root] | None:

@@ -59,6 +59,14 @@ class Export:
         """Write it into a new file in the current folder, named after what it is of."""
         self._to_file(placing.free_path(self._stem(roots), self._suffix), roots)
 
+    def place_test(self, roots: list[Root] | None, output: str | None) -> None:
+        """Write a folder with a test, if not named one of the thing's name."""
+        from xgw.portable.regression import write_folder
+
+        folder = Path(output) if output else placing.free_path(f"{self._stem(roots)}-test", "")
+        write_folder(folder, self._writing(roots))
+        note(f"Wrote {folder}: its README says where to call your app")
+
     def _stem(self, roots: list[Root] | None) -> str:
         return roots[0].id if roots and len(roots) == 1 else SEVERAL
 

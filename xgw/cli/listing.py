@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ import click
 
 from xgw import clock, spelling
 from xgw.cli import reading, texts
-from xgw.cli.configuration import with_configuration, with_json
+from xgw.cli.configuration import load, with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
+from xgw.errors import UsageError
 from xgw.queries.wording import error_words, has_failed, served_words, status_words
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ WIDE = 130
 """Columns of a terminal on which ids are shown whole."""
 
 TIME_HELP = "RFC 3339, a date, or how long ago: 90s, 15m, 2h, 7d."
+
+
+def _with_imported(command: Callable[..., Any]) -> Callable[..., Any]:
+    text = "Of what was imported, instead of the store's own."
+    return click.option("--imported", "of_imports", is_flag=True, help=text)(command)
 
 
 @click.command()
@@ -48,6 +54,7 @@ TIME_HELP = "RFC 3339, a date, or how long ago: 90s, 15m, 2h, 7d."
     until=f"Begun until then. {TIME_HELP}",
 )
 @reading.with_page
+@_with_imported
 @with_configuration
 @with_json
 def sessions(
@@ -57,6 +64,7 @@ def sessions(
     limit: int,
     cursor: str | None,
     order: str,
+    of_imports: bool,
     query: tuple[str, ...],
     **given: Any,
 ) -> None:
@@ -74,9 +82,18 @@ def sessions(
       xgw sessions --json | jq -r '.data[].id'
     """
     wanted = reading.filters_of("sessions", given | ({"q": " ".join(query)} if query else {}))
+    page = reading.page_of(limit, cursor, order)
+    if of_imports:
+        listing = _Listing(
+            lambda store, page: _find_sessions(store, wanted, page),
+            lambda loaded, _, __: _session_json(loaded),
+            _sessions_table,
+        )
+        _list_imported(load(config_path, db), listing, page, as_json)
+        return
     with reading.opened(config_path, db) as (loaded, store):
         with reading.refused_as_usage():
-            found = _find_sessions(store, wanted, reading.page_of(limit, cursor, order))
+            found = _find_sessions(store, wanted, page)
         if as_json:
             write_json(_page(found, _session_json(loaded)))
             return
@@ -115,6 +132,7 @@ def _find_sessions(store: Store, wanted: Filters, page: Page) -> Slice:
     until=f"Begun until then. {TIME_HELP}",
 )
 @reading.with_page
+@_with_imported
 @with_configuration
 @with_json
 def requests(
@@ -124,6 +142,7 @@ def requests(
     limit: int,
     cursor: str | None,
     order: str,
+    of_imports: bool,
     **given: Any,
 ) -> None:
     """List the HTTP requests that went to providers, newest first.
@@ -138,10 +157,21 @@ def requests(
     """
     from xgw.queries.requests import list_requests
 
+    page = reading.page_of(limit, cursor, order)
+    if of_imports:
+        listing = _Listing(
+            lambda store, page: list_requests(
+                store, reading.filters_of("requests", _resolved(store, given)), page
+            ),
+            lambda _, store, found: _request_json(store, found),
+            lambda screen, _, rows, demos: _requests_table(screen, rows, demos),
+        )
+        _list_imported(load(config_path, db), listing, page, as_json)
+        return
     with reading.opened(config_path, db) as (loaded, store):
         wanted = reading.filters_of("requests", _resolved(store, given))
         with reading.refused_as_usage():
-            found = list_requests(store, wanted, reading.page_of(limit, cursor, order))
+            found = list_requests(store, wanted, page)
         if as_json:
             write_json(_page(found, _request_json(store, found)))
             return
@@ -157,6 +187,52 @@ def _resolved(store: Store, given: dict[str, Any]) -> dict[str, Any]:
     sessions = [r if r == NONE else refs.get_session(store, r)["id"] for r in given["session_id"]]
     turns = [refs.get_turn(store, ref)["id"] for ref in given["turn_id"]]
     return {**given, "session_id": sessions, "turn_id": turns}
+
+
+# -- of what was imported --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """How the rows of one noun are found in a store, and shown."""
+
+    find: Callable[[Store, Page], Slice]
+    show: Callable[[Loaded, Store, Slice], Callable[[Row], Json]]
+    table: Callable[[Screen, Store, list[Row], frozenset[str]], list[str]]
+
+
+def _list_imported(loaded: Loaded, listing: _Listing, page: Page, as_json: bool) -> None:
+    """Import after import, the newest first, until there are as many rows as a page has."""
+    from xgw.cli.places import words_of
+    from xgw.cli.refs import NothingThere
+    from xgw.portable import imports
+
+    if page.cursor is not None:
+        raise UsageError("--cursor goes on in the store's own list alone: leave --imported out")
+    left, shown, has_more = page.limit, [], False
+    for one in imports.Imports(loaded.config.storage.path).list():
+        if not left:
+            has_more = True
+            break
+        with imports.opened(one.path) as store:
+            try:
+                with reading.refused_as_usage():
+                    found = listing.find(store, replace(page, limit=left))
+            except NothingThere:
+                continue
+            left, has_more = left - len(found.rows), has_more or found.has_more
+            if as_json:
+                show = listing.show(loaded, store, found)
+                shown += [{**show(row), "import_id": one.id} for row in found.rows]
+            elif found.rows:
+                write([f"{words_of(one)} · {one.id}"])
+                write(listing.table(stdout(), store, found.rows, reading.demos(loaded.config)))
+    if as_json:
+        write_json({"object": "list", "data": shown, "has_more": has_more, "next_cursor": None})
+    elif left == page.limit:
+        note("Nothing that was imported fits. `xgw import --list` lists the imports.")
+    elif has_more:
+        note(f"There are more than these {page.limit}: --limit 500")
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from xgw import clock
 from xgw.cli import texts
 from xgw.cli.terminal import Role, Screen
 from xgw.queries.wording import served_words
@@ -22,13 +24,20 @@ SHORT_TEXT = 12
 class Page:
     """Lines on their way to stdout; `full` shows every text whole.
 
-    `demos` are the providers behind which there is no model.
+    `demos` are the providers behind which there is no model. `exported_at` is of what is imported:
+    work under way is shown as it was then.
     """
 
     screen: Screen
     full: bool = False
     demos: frozenset[str] = frozenset()
     lines: list[str] = field(default_factory=list)
+    exported_at: datetime.datetime | None = None
+
+    @property
+    def until(self) -> datetime.datetime:
+        """The moment up to which work under way is shown."""
+        return self.exported_at or clock.now()
 
     @property
     def width(self) -> int:

@@ -30,6 +30,10 @@ _KINDS: dict[str, tuple[str, type[Table]]] = {
 _SHORT = re.compile(r"(?:(sess|turn|run|step|msg|req)_)?(?:…|\.\.\.)?([0-9a-f]{6,32})")
 
 
+class NothingThere(WorkError):
+    """A store has nothing that is called so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What was named, and its kind: session, turn, run, step, message, request or event."""
@@ -53,7 +57,7 @@ def get(store: Store, ref: str) -> Found:
     found = _last(store) if ref == LAST else _known(store, ref) or _ending(store, ref)
     found = found or _event(store, ref)
     if found is None:
-        raise WorkError(f"there is nothing that {ref!r} names in {store.path}")
+        raise NothingThere(f"there is nothing that {ref!r} names in {store.path}")
     columns = {"message": texts.OF_MESSAGES, "turn": texts.OF_TURNS}.get(found.kind)
     if columns is not None:
         texts.bring_back(store, [found.row], columns)
@@ -87,7 +91,7 @@ def _last(store: Store) -> Found | None:
     newest = Turn.select().order_by(start_of(Turn).desc(), Turn.id.desc())
     row = store.fetch_one(newest)
     if row is None:
-        raise WorkError(f"there is no turn in {store.path} yet")
+        raise NothingThere(f"there is no turn in {store.path} yet")
     return Found("turn", row)
 
 

@@ -22,7 +22,7 @@ from xgw.store.database import Store
 def render_request(page: Page, store: Store, log: Row) -> None:
     """A request log with its bodies."""
     page.head(f"request {log['id']}", *_outcome(log))
-    page.text(f"{log['method']} {log['url']}", most=3)
+    page.text(" ".join(filter(None, (log["method"], log["url"]))), most=3)
     _fields(page, log)
     render_error(page, log)
     page.section("Request headers")

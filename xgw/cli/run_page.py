@@ -43,7 +43,7 @@ def render_run(page: Page, store: Store, run: Row) -> None:
     for name in ("checkpoint", "overrides", "metadata"):
         page.field(name.replace("_", " "), spelled_json(shown[name]) if shown[name] else None)
     render_error(page, run)
-    render_steps(page, store, run, now)
+    render_steps(page, store, run)
 
 
 def render_next(page: Page, run: Row) -> None:
@@ -71,7 +71,7 @@ def render_times(page: Page, row: Row, now: datetime.datetime) -> None:
     begun = row["started_at"] or row.get("queued_at")
     if begun is not None:
         page.field("started", f"{spelling.moment(begun)}, {spelling.ago(begun, now)}")
-    took, busy = spelling.duration(_elapsed(row, now)), spelling.duration(row["busy_ms"])
+    took, busy = spelling.duration(_elapsed(row, page.until)), spelling.duration(row["busy_ms"])
     if row["ended_at"] is None:
         took += " so far"
     elif row["busy_ms"] is not None and busy != took:
@@ -79,13 +79,13 @@ def render_times(page: Page, row: Row, now: datetime.datetime) -> None:
     page.field("took", took)
 
 
-def render_steps(page: Page, store: Store, run: Row, now: datetime.datetime) -> None:
+def render_steps(page: Page, store: Store, run: Row) -> None:
     """A run's timeline, then each of its steps."""
     steps: list[Row] = run["steps"]
-    took = spelling.duration(_elapsed(run, now))
+    took = spelling.duration(_elapsed(run, page.until))
     words = joined(run["id"], run["kind"], run["status"], took)
     page.section(f"Run {run['run_index'] + 1}", words)
-    page.add(timeline.render(page.screen, steps, now))
+    page.add(timeline.render(page.screen, steps, page.until))
     if not steps:
         page.line("no steps")
         return

@@ -11,7 +11,7 @@ from xgw.cli.pages import Page, spelled_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import role_of
 from xgw.events import Envelope
-from xgw.queries import overview, sessions, turns
+from xgw.queries import history, overview, sessions, turns
 from xgw.queries import pages as listed
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Row
@@ -27,6 +27,13 @@ _COLUMNS = (
     Column("cost", right=True),
     Column("took", right=True),
     Column("started", right=True),
+    Column("id"),
+)
+
+_SAID = (
+    Column("place", right=True),
+    Column("role"),
+    Column("kind"),
     Column("id"),
 )
 
@@ -110,12 +117,38 @@ def _turns(page: Page, store: Store, session: Row, state: str) -> None:
             break
     if not rows:
         page.section("Turns", "none yet")
+        _before_turns(page, store, session)
         return
     active = {session["active_turn_id"]: state}
     cells = [_turn(page, row, active.get(row["id"])) for row in rows[::-1]]
     left = session["turn_count"] - len(rows)
     page.section("Turns", f"the newest {len(rows)}; {left:,} more with --full" if left > 0 else "")
     page.add(render(page.screen, _COLUMNS, cells, tail="input"))
+    _before_turns(page, store, session)
+
+
+def _before_turns(page: Page, store: Store, session: Row) -> None:
+    """What an older store had of it, until a backfill gives that its turns."""
+    if session["source"] != "import":
+        return
+    rows, is_cut = history.said_before_turns(store, session["id"])
+    if not rows:
+        return
+    shown = rows if page.full else rows[:NEWEST_TURNS]
+    left = len(rows) - len(shown)
+    more = f"; {left:,}{' and more' if is_cut else ''} more with --full" if left else ""
+    page.section("Messages without a turn", f"`xgw backfill-turns` gives them theirs{more}")
+    page.add(render(page.screen, _SAID, [_said(page, row) for row in shown], tail="content"))
+
+
+def _said(page: Page, message: Row) -> list[Cell]:
+    return [
+        Cell(str(message["message_index"] + 1)),
+        Cell(message["role"] or ""),
+        Cell(message["kind"]),
+        Cell(listing.id_ref(page.screen, message["id"]), "name"),
+        Cell(message["content"] or ""),
+    ]
 
 
 def _turn(page: Page, turn: Row, known_state: str | None) -> list[Cell]:

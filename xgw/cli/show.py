@@ -29,7 +29,8 @@ def show(config_path: Path | None, db: str | None, as_json: bool, ref: str, full
     """Tell all about a session, turn, run, step, message, request or event.
 
     ID is `last` (the newest turn), an id of any kind, a session's key, a trace id, the start or
-    the end of an id, or the seq of an event.
+    the end of an id, or the seq of an event. What the store does not have is looked for in what was
+    imported.
 
     \b
     Examples:
@@ -38,16 +39,17 @@ def show(config_path: Path | None, db: str | None, as_json: bool, ref: str, full
       xgw show turn_0192f0c1a2b3
       xgw show --json --full last | jq '.runs[].steps[].output_payload'
     """
-    from xgw.cli import refs
+    from xgw.cli import places
     from xgw.cli.pages import Page
 
-    with reading.opened(config_path, db) as (loaded, store):
-        found = refs.get(store, ref)
+    with places.holding(config_path, db, ref) as (loaded, place):
         if as_json:
-            write_json(_json(loaded, store, found, full))
+            write_json(_json(loaded, place.store, place.found, full))
             return
         page = Page(stdout(), full, reading.demos(loaded.config))
-        _render(page, loaded, store, found)
+        if place.imported is not None:
+            page.exported_at = place.imported.exported_at
+        _render(page, loaded, place.store, place.found)
     write(page.lines)
 
 

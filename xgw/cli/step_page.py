@@ -57,7 +57,7 @@ def _fields(page: Page, step: Row) -> None:
     page.field(
         "started", f"{spelling.moment(step['started_at'])}, {spelling.ago(step['started_at'], now)}"
     )
-    page.field("took", _took(step, now))
+    page.field("took", _took(step, page.until))
     if step["step_type"] == "llm_call":
         page.field("tokens", usage_with_total(step))
         page.field("context", f"{spelling.count(step['context_tokens'])} tokens sent")

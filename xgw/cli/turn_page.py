@@ -40,7 +40,7 @@ def render_turn(page: Page, store: Store, turn: Row) -> None:
         page.section("Output", "so far")
         page.text(partial)
     for each in turn["runs"]:
-        render_steps(page, store, each, now)
+        render_steps(page, store, each)
 
 
 # -- the head --------------------------------------------------------------------------------------

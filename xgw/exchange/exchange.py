@@ -29,7 +29,7 @@ from xgw.providers.dialects.chat import (
     stream_from_completion,
 )
 from xgw.providers.dialects.embeddings import parse_embeddings
-from xgw.providers.errors import classify, error_answer
+from xgw.providers.errors import Masks, classify, error_answer
 from xgw.providers.transport import Call, Timeouts, UpstreamResponse
 from xgw.recording.facts import AttemptFacts, Retry, Scope
 from xgw.store.writer import Ticket
@@ -275,26 +275,32 @@ class Exchange:
 
     def client_error(self, failure: UpstreamFailure) -> tuple[int, dict[str, Any]]:
         """Status and body for the client when no try is left."""
-        provider = self.target.provider.name
-        if failure.http_status is not None and failure.http_status >= 400:
-            body = failure.body or orjson.dumps(
-                {"error": {"message": failure.message, "type": failure.error_type}}
-            )
-            return error_answer(
-                failure.http_status,
-                failure.headers,
-                body,
-                provider_name=provider,
-                masker=self._means.masker,
-            )
-        return _own_status(failure), {
-            "error": {
-                "message": self._means.masker.text(failure.message),
-                "type": failure.error_type,
-                "param": None,
-                "code": None,
-            }
+        return client_error(failure, self.target.provider.name, self._means.masker)
+
+
+def client_error(
+    failure: UpstreamFailure, provider_name: str, masker: Masks
+) -> tuple[int, dict[str, Any]]:
+    """Status and body for a client whose last try failed like this."""
+    if failure.http_status is not None and failure.http_status >= 400:
+        body = failure.body or orjson.dumps(
+            {"error": {"message": failure.message, "type": failure.error_type}}
+        )
+        return error_answer(
+            failure.http_status,
+            failure.headers,
+            body,
+            provider_name=provider_name,
+            masker=masker,
+        )
+    return _own_status(failure), {
+        "error": {
+            "message": masker.text(failure.message),
+            "type": failure.error_type,
+            "param": None,
+            "code": None,
         }
+    }
 
 
 def _own_status(failure: UpstreamFailure) -> int:

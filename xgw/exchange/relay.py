@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from typing import Protocol
 
 from xgw import clock
 from xgw.providers.dialects.chat import ChatStream, Piece
 from xgw.providers.sse import EventSplitter, EventTooLarge, SseEvent
-from xgw.providers.transport import UpstreamResponse
 from xgw.recording.live import LiveStep
 from xgw.values import UpstreamFailure
 
@@ -72,12 +72,20 @@ class Capture:
         return b"".join(self._parts)
 
 
+class Blocks(Protocol):
+    """Where a stream's bytes come from: `UpstreamResponse.read` says what is given."""
+
+    def read(self, until: float | None = None) -> bytes | None:
+        """The next bytes."""
+        ...
+
+
 class Relay:
     """Reads one streamed chat answer; `read` until it says that the answer ended."""
 
     def __init__(
         self,
-        response: UpstreamResponse,
+        response: Blocks,
         capture: Capture,
         live: LiveStep,
         *,

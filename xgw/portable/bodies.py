@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from xgw.portable import kept
 from xgw.portable.digests import Digests, Part
 from xgw.portable.redaction import Edit, Place, Redactor
 from xgw.portable.redaction.edits import moved_places
@@ -76,9 +77,18 @@ class Bodies:
             try:
                 noted = self._read(key, at)
             except Gone:
-                noted = Noted(None, 0)
+                noted = self._left_out(key)
             self._scratch.note(key, noted)
         return noted
+
+    def _left_out(self, key: str) -> Noted:
+        """A body that was left out of the bundle that the store was made from is so again."""
+        size = kept.read_size(self.store, key)
+        if size is None:
+            return Noted(None, 0)
+        if self._whole:
+            self._tell(key, size, {})
+        return Noted(key, size)
 
     def _read(self, key: str, at: Place) -> Noted:
         size, codec, content = self._row(key)

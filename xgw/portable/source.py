@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from xgw import __version__, clock
 from xgw.frozen import frozen
+from xgw.portable import kept
 from xgw.portable.bodies import Bodies
 from xgw.portable.bodiless import measured, without_contents
 from xgw.portable.chosen import Chosen, Root
@@ -55,6 +56,9 @@ class Source:
         self.spool = spool
         self._asked = asked
         self._redactor = asked.redactor
+        self._imported = kept.read_head(store)
+        if self._imported is not None:
+            self._redactor.take(kept.placeholders(self._imported))
         self._bodies = Bodies(store, scratch, spool, asked.redactor, whole=asked.bodies)
         self._chosen = Chosen(store, scratch, everything=asked.roots is None)
         self._named: list[str] = []
@@ -74,13 +78,17 @@ class Source:
         """What stands before the rows."""
         query = self._asked.query
         told = None if query is None else {"q": self._redactor.text(query, ("", "", "filter"))}
-        return {
+        before = self._imported or {}
+        head = {
             "xgw_bundle": VERSION,
-            "exported_at": clock.to_rfc3339(clock.now()),
-            "xgw": versions(),
+            "exported_at": before.get("exported_at") or clock.to_rfc3339(clock.now()),
+            "xgw": before.get("xgw") or versions(),
             "asked_for": self._named,
             "filter": told,
         }
+        if before and self._chosen.everything:
+            head |= {name: before[name] for name in ("asked_for", "filter")}
+        return head
 
     def rows(self, table: str) -> Iterator[Row]:
         """The rows of a table; their bodies go to the spool."""
@@ -92,10 +100,16 @@ class Source:
                 row = cut_event(row)
             else:
                 self._put_bodies(table, row)
+            if self._imported is not None:
+                row |= kept.read_originals(self._chosen.store, table, row)
             yield row if self._asked.bodies else without_contents(table, row)
 
     def agents(self) -> list[Json]:
-        """The agents that the rows name, as they are configured now."""
+        """The agents that the rows name, as they are configured now; of an import as they were."""
+        if self._imported is not None:
+            told: list[Json] = self._imported["agents"]
+            everything = self._chosen.everything
+            return [one for one in told if everything or one["name"] in self._agents]
         return [self._agent(name) for name in sorted(self._agents)]
 
     def _agent(self, name: str) -> Json:
@@ -112,7 +126,15 @@ class Source:
             "bodies": self._asked.bodies,
             "masked": self._redactor.report(),
         }
-        return {"redaction": redaction, "imported": None}
+        if self._imported is None:
+            return {"redaction": redaction, "imported": None}
+        before = self._imported["redaction"]
+        redaction = {
+            "on": before["on"] or redaction["on"],
+            "bodies": before["bodies"] and redaction["bodies"],
+            "masked": [*before["masked"], *self._redactor.report()],
+        }
+        return {"redaction": redaction, "imported": self._imported["imported"]}
 
     def _put_bodies(self, table: str, row: Row) -> None:
         """The bodies that a row names, by their hashes in the bundle from now on."""

@@ -16,7 +16,7 @@ from xgw.queries.pages import Page, Row, Slice
 from xgw.queries.payloads import decoded
 from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import Brought, SelectByIds
-from xgw.queries.texts import OF_MESSAGES
+from xgw.queries.texts import OF_MESSAGES, bring_back, take_text, with_text
 from xgw.queries.turns import BY_INDEX
 from xgw.store.database import Store
 from xgw.store.models import Message, Turn
@@ -97,6 +97,24 @@ def read_around(store: Store, session_id: str, turn_id: str, limit: int) -> Wind
 
 
 # -- what was said and done ------------------------------------------------------------------------
+
+
+def said_before_turns(store: Store, session_id: str) -> tuple[list[Row], bool]:
+    """The first MOST_MESSAGES that belong to no turn, in order, cut, and whether there are more.
+
+    They are from an older store; a backfill gives them their turns. One statement, one more where
+    parts are long.
+    """
+    query = Message.select().where(Message.session_id == session_id, Message.turn_id.is_null())
+    first = query.order_by(Message.message_index).limit(MOST_MESSAGES + 1)
+    with snapshot(store):
+        found = store.fetch(with_text(first, Message.content))
+        rows = found[:MOST_MESSAGES]
+        take_text(rows, "content")
+        bring_back(store, rows, ("parts",))
+    for row in rows:
+        cut_columns(row, ("content", "parts", "tool_calls"))
+    return rows, len(found) > MOST_MESSAGES
 
 
 def said_in(store: Store, turn_ids: list[str]) -> tuple[list[Row], bool]:

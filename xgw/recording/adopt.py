@@ -9,6 +9,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from xgw.events import Envelope
 from xgw.frozen import frozen
 from xgw.recording.lifecycle import ENDED
 from xgw.store.rows import PayloadRow
@@ -16,6 +17,11 @@ from xgw.store.transaction import Transaction
 
 Values = Sequence[Any]
 """A row's values in the order of its table's COLUMNS, as the store spells them."""
+
+
+class Twice(ValueError):
+    """Two rows have the same id; the text is their table's name."""
+
 
 _NAMES = {
     "sessions": (
@@ -137,6 +143,32 @@ def adopt(tx: Transaction, adopted: Adopted) -> None:
         tx.execute_all(
             "UPDATE sessions SET message_count = message_count + ? WHERE id = ?", adopted.grown
         )
+
+
+_TEXTS = {"turns": ("user_input", "final_output"), "messages": ("content",)}
+_JSON = {"messages": ("parts",)}
+_SEARCHED = "user_input"
+
+
+def copy(tx: Transaction, table: str, row: dict[str, Any]) -> None:
+    """A row of another store as it is there, open or ended, with every column by name.
+
+    It is the transaction's from now on. Long texts are kept as those of any row are. Twice, if the
+    transaction has made one with this id already; what else the file has against it is known when
+    it is written.
+    """
+    if tx.is_new(table, row["id"]):
+        raise Twice(table)
+    for name in _TEXTS.get(table, ()):
+        row[name] = tx.text_column(row[name], plain=name == _SEARCHED and row["turn_index"] == 0)
+    for name in _JSON.get(table, ()):
+        row[name] = tx.json_column(row[name])
+    tx.hold(table, row)
+
+
+def copy_event(tx: Transaction, envelope: Envelope) -> None:
+    """An event of another store under the number that it has there; it is not published again."""
+    tx.emit_again(envelope)
 
 
 def link_messages(tx: Transaction, links: Sequence[Link]) -> int:

@@ -304,6 +304,25 @@ class Transaction:
             _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
         )
 
+    def emit_again(self, envelope: Envelope) -> None:
+        """An event that was told elsewhere, under its own `seq`; it is written at once.
+
+        Its texts stay in it: they were cut when it was told.
+        """
+        session, turn = envelope.session_id, envelope.turn_id
+        row = (
+            envelope.seq,
+            envelope.type,
+            clock.to_microseconds(envelope.at),
+            envelope.project_id,
+            session and packed_id(session, "sess"),
+            turn and packed_id(turn, "turn"),
+            envelope.run_id and packed_id(envelope.run_id, "run"),
+            envelope.step_id and packed_id(envelope.step_id, "step"),
+            packed(laid_out(envelope.payload, turn, session)),
+        )
+        self.insert_all("INSERT", "events", ("seq", *EVENT_COLUMNS), [row])
+
     def write(self) -> list[Envelope]:
         """Write rows and events, in order; returns all events that were written, with their `seq`.
 

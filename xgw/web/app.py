@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flask import Flask
@@ -10,6 +11,7 @@ from flask import Flask
 from xgw.accounting.prices import PriceBook
 from xgw.accounting.tokens import TokenCounter
 from xgw.agents.continuing import Continuing
+from xgw.agents.definition import Agents
 from xgw.agents.parts import Parts
 from xgw.agents.plain import with_plain
 from xgw.agents.pool import Pool
@@ -28,6 +30,7 @@ from xgw.gateway.state import Sessions
 from xgw.gateway.waiting import Waiting
 from xgw.hub import Hub
 from xgw.masking import Masker
+from xgw.portable.imports import Import, Imports
 from xgw.providers.demo import DemoServer
 from xgw.providers.transport import Transport
 from xgw.queries import events
@@ -39,13 +42,15 @@ from xgw.store.database import Store
 from xgw.store.payloads import Shelf
 from xgw.store.writer import Writer
 from xgw.upkeep.sweep import Sweep
-from xgw.web.api import create_api, ws
+from xgw.web.api import OF_IMPORTS, create_api, ws
 from xgw.web.healthview import Measured
+from xgw.web.imported import refuse_acting
 from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
 from xgw.web.live import open_screen
 from xgw.web.live.socket import add_socket
-from xgw.web.pages import create_pages
+from xgw.web.mount import Mount
+from xgw.web.pages import PAGES_OF_IMPORTS, create_pages
 from xgw.web.refusals import register_errors
 from xgw.web.security import Guard, Keyring
 from xgw.web.sockets import Sockets
@@ -66,6 +71,7 @@ class Services:
     def __init__(self, loaded: Loaded, store: Store, own_key: str | None = None) -> None:
         self.config = loaded
         self.store = store
+        self.on_stop: list[Callable[[], None]] = []
         self.masker = Masker(loaded.config.secrets())
         self.prices = PriceBook(loaded.config.prices)
         self.counter = TokenCounter()
@@ -87,7 +93,11 @@ class Services:
         self.waiting = Waiting(
             store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
         )
-        self.agents = Roster(loaded)
+        self.agents = self._read_agents()
+        self.everyone = self.agents
+        """The agents, and those that are nothing but a model."""
+        self.imports = Imports(store.path)
+        self.imported: Import | None = None
         self._demo = DemoServer()
         self.scheduler: Scheduler
         self.continuing: Continuing
@@ -104,8 +114,8 @@ class Services:
         self.gateway = Gateway(means, self.router, self.calls, self.sessions)
         record = AgentRecord(self.recorder)
         parts = Parts(means, self.router, UsageRefusals(), record, Pool())
-        everyone = with_plain(self.agents, config)
-        self.scheduler = Scheduler(self.store, parts, everyone, self.calls)
+        self.everyone = with_plain(self.agents, config)
+        self.scheduler = Scheduler(self.store, parts, self.everyone, self.calls)
         self.continuing = Continuing(self.store, parts, self.scheduler)
         self.refusals = Refusals(means)
         self.writer.start()
@@ -138,10 +148,20 @@ class Services:
         for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()
-        self.agents.servers.close()
+        for close in self.on_stop:
+            close()
         self.transport.close()
         self._demo.stop()
         self.store.close()
+
+    def _read_agents(self) -> Agents:
+        self._roster = Roster(self.config)
+        self.on_stop.append(self._roster.servers.close)
+        return self._roster
+
+    def configured(self) -> Config:
+        """The configuration in force: the agents of its files may be other ones by now."""
+        return self._roster.config
 
     def _with_demo(self, config: Config) -> Config:
         """The demo provider gets the address of its server, which starts now."""
@@ -161,6 +181,24 @@ class Services:
         return [envelope for envelope in found if (envelope.seq or 0) <= upto]
 
 
+class Reader(Services):
+    """What the pages and the API of an import run on: nothing that acts, and no thread."""
+
+    def __init__(self, services: Services, one: Import) -> None:
+        super().__init__(services.config, Store(one.path))
+        self.imported = one
+        self.prices, self.counter = services.prices, services.counter
+        self.watchers, self.keyring = services.watchers, services.keyring
+
+    def _read_agents(self) -> Agents:
+        """None: what is configured here says nothing of another's agents."""
+        return {}
+
+    def configured(self) -> Config:
+        """The configuration with which the server started."""
+        return self.config.config
+
+
 def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flask:
     """The application; `app.extensions["xgw"]` is its Services, to be started by the server.
 
@@ -175,8 +213,21 @@ def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flas
     sockets = Sockets(app)
     add_socket(sockets, services, open_screen)
     sockets.add("/ws", ws.converse, ws.admit)
-    surface = OpenAI(app.wsgi_app, services)
+    mount = Mount(app.wsgi_app, services.imports, partial(create_reader, services))
+    services.on_stop.append(mount.close)
+    surface = OpenAI(mount, services)
     app.wsgi_app = Guard(surface, loaded.config, services.keyring)  # type: ignore[method-assign]
+    return app
+
+
+def create_reader(services: Services, one: Import) -> Flask:
+    """The application of an import: the same pages and the same API, without what acts."""
+    app = Flask("xgw", static_folder=None)
+    app.extensions["xgw"] = Reader(services, one)
+    register_errors(app)
+    app.before_request(refuse_acting)
+    app.register_blueprint(create_api(OF_IMPORTS))
+    app.register_blueprint(create_pages(PAGES_OF_IMPORTS))
     return app
 
 

@@ -16,6 +16,7 @@ from xgw.queries import overview, pages, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
+from xgw.web.imported import root, until
 from xgw.web.windows import window_of_session
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _turn_rows(services: Services, rows: list[Row]) -> list[TurnRow]:
 
 def read_strip(services: Services) -> Counts:
     """What goes on now, each count with the sessions behind it."""
-    now = clock.now()
+    now = until()
     strip = overview.strip(services.store, None, now)
     since = clock.to_rfc3339(now.replace(microsecond=0) - datetime.timedelta(hours=1))
     counts = [
@@ -195,4 +196,4 @@ def read_strip(services: Services) -> Counts:
 
 
 def _sought(query: str, **more: str) -> str:
-    return f"/ui/?{urlencode({'q': query, **more})}"
+    return f"{root()}/ui/?{urlencode({'q': query, **more})}"

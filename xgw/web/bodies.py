@@ -61,6 +61,25 @@ def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
     return body
 
 
+def receive(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
+    """A body that may be long, block by block, as it comes; ApiError as `read_body` has it."""
+    announced = _announced(environ) if has_body(environ) else 0
+    if announced is not None and announced > limit:
+        raise too_large(f"the file is over the limit of {limit} bytes")
+    left = limit + 1 if announced is None else announced
+    while left:
+        with _translated():
+            block = environ["wsgi.input"].read(min(left, BLOCK_BYTES))
+        if not block:
+            break
+        left -= len(block)
+        yield block
+    if announced is None and not left:
+        raise too_large(f"the file is over the limit of {limit} bytes")
+    if announced is not None and left:
+        raise _ended_early()
+
+
 def take_body(
     environ: WSGIEnvironment, limit: int, new_taking: Callable[[], Taking]
 ) -> bytes | Taken:

@@ -72,11 +72,14 @@ def entries_of(
     calls = {call.tool_call_id: call for message in messages for call in calls_of(message)}
     answered = frozenset(s["tool_call_id"] for s in steps if s["step_type"] != "llm_call")
     placed: dict[str, list[tuple[Any, Entry]]] = defaultdict(list)
+    latest: dict[str, Any] = {}
     for message in messages:
+        # Times of older stores may be known to the second alone: what follows is never earlier.
+        turn_id, at = message["turn_id"], message["created_at"]
+        latest[turn_id] = at = max(at, latest.get(turn_id, at))
         if message["step_id"] not in known:
             entry = _message(message, answered)
-            place = (message["created_at"], 0, message["message_index"])
-            placed[message["turn_id"]].append((place, entry))
+            placed[turn_id].append(((at, 0, message["message_index"]), entry))
     for number, step in enumerate(steps):
         above = all_steps.get(step["parent_step_id"] or "")
         if above is not None and above["name"] == COMPACTION:

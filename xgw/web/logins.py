@@ -29,7 +29,7 @@ MAX_NEXT = 2000
 _PURPOSE = b"xgw dashboard login"
 _VALUE = re.compile(r"([0-9]{1,12})\.[A-Za-z0-9_-]{43}", re.ASCII)
 _DOTS = re.compile(r"(?:\.|%2e){1,2}", re.ASCII | re.I)
-_NEXT = re.compile(r"/ui(?:[/?#].*)?")
+_NEXT = re.compile(r"(?:/imports/imp_[0-9a-f]{32})?/ui(?:[/?#].*)?")
 
 
 class Logins:

@@ -23,7 +23,7 @@ from xgw.web.origins import (
     opened_to,
 )
 from xgw.web.refusals import answer, register_errors
-from xgw.web.surfaces import calls_model, is_dashboard, is_open
+from xgw.web.surfaces import calls_model, is_dashboard, is_open, takes_files
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -181,7 +181,8 @@ class Guard:
                     return _to_login(environ, start)
             else:
                 self._identify(environ)
-                check_json_type(environ)
+                if not takes_files(path):
+                    check_json_type(environ)
         except ApiError as error:
             return answer(error, environ, start)
         return self._app(environ, start)

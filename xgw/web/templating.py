@@ -8,10 +8,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from xgw.resources import resource_folder
-from xgw.web import words
+from xgw.web import imported, words
 from xgw.web.assets import assets
 from xgw.web.directions import contained, isolated
 from xgw.web.markdown import markdown
+from xgw.web.rooting import Rooting
 
 
 @functools.cache
@@ -25,12 +26,14 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=contained,
         auto_reload=False,
+        extensions=(Rooting,),
         cache_size=-1,
     )
     made.filters.update(words.FILTERS)
     made.filters["markdown"] = markdown
     made.filters["isolated"] = isolated
     made.globals.update(words.GLOBALS)
+    made.globals.update(imported.GLOBALS)
     made.globals["asset"] = assets().url
     return made
 

@@ -11,6 +11,7 @@ from xgw import clock, spelling
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
 from xgw.web.decisions import AskedCall, Refused, asked_calls
+from xgw.web.imported import until
 from xgw.web.rerunview import RerunForm, rerun_of
 from xgw.web.runview import KINDS, changed_words, counting, seen_of
 from xgw.web.stops import NO_LIMITS, Stop, stops_of_agent, stops_of_context, stops_of_waiting
@@ -164,7 +165,7 @@ def view_of(
     waits = [step for step in running if step["tool_call_id"]]
     last = calls[-1] if calls else None
     asked = asked_calls(newest)
-    now = clock.now()
+    now = until()
     return TurnView(
         turn=turn,
         runs=runs,

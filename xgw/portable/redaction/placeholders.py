@@ -32,6 +32,10 @@ class Placeholders:
         self._entries: dict[str, _Entry] = {}
         self._numbers: dict[Kind, int] = {}
 
+    def take(self, placeholders: Iterable[str]) -> None:
+        """Do not give these."""
+        self.taken |= frozenset(placeholders)
+
     def of(self, find: Find, at: Place) -> str:
         """What is put in the place of this find, which is counted."""
         entry = self._entries.get(find.value)

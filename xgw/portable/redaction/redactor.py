@@ -74,6 +74,10 @@ class Redactor:
         fresh._clean = Clean()
         return fresh
 
+    def take(self, placeholders: Iterable[str]) -> None:
+        """These stand in the texts already: they are not given to anything else."""
+        self._placeholders.take(placeholders)
+
     def text(self, text: str, at: Place) -> str:
         """`text` without secrets; the same one if it has none."""
         if not self.on or not text:

@@ -35,6 +35,10 @@ class Pace:
     def __exit__(self, *_: object) -> None:
         self._selector.close()
 
+    def for_seconds(self, seconds: float) -> None:
+        """Waits so long, whatever the factor is."""
+        self._wait(seconds)
+
     def before_first_token(self) -> None:
         """Waits as long as a provider takes to begin."""
         self._wait(FIRST_TOKEN_SECONDS * self._factor)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
+
 from flask import Blueprint
 
 from xgw.web.api import (
@@ -11,6 +14,7 @@ from xgw.web.api import (
     events,
     exports,
     health,
+    imports,
     requests,
     runs,
     sessions,
@@ -18,23 +22,15 @@ from xgw.web.api import (
     turns,
 )
 
+OF_IMPORTS = (sessions, contexts, turns, runs, requests, exports, events, stats)
+"""What there is of an import: all but what is the server's own."""
 
-def create_api() -> Blueprint:
-    """All routes of the JSON API."""
+NOUNS = (*OF_IMPORTS, agents, health, imports, description)
+
+
+def create_api(nouns: Sequence[ModuleType] = NOUNS) -> Blueprint:
+    """The routes of these nouns of the JSON API."""
     api = Blueprint("api", __name__)
-    nouns = (
-        agents,
-        sessions,
-        contexts,
-        turns,
-        runs,
-        requests,
-        exports,
-        events,
-        stats,
-        health,
-        description,
-    )
     for noun in nouns:
         api.register_blueprint(noun.routes)
     return api

@@ -16,7 +16,7 @@ from xgw.web.serialize import Row
 
 def named(name: str) -> Definition:
     """The agent of this name; ApiError 404."""
-    return find_agent(edge.services().scheduler.agents, name)
+    return find_agent(edge.services().everyone, name)
 
 
 def looked_at(name: str) -> Definition:

@@ -38,8 +38,13 @@ def compact(ref: str) -> Response:
 
 
 def context_of(session: Row) -> Json:
-    """What the next call of a session would send, its parts with all that is in them."""
-    return _of_agent(session) if session["kind"] == "agent" else _of_last_call(session)
+    """What the next call of a session would send, its parts with all that is in them.
+
+    Of an import it is what the last call sent: its agents are not here.
+    """
+    if session["kind"] == "agent" and edge.services().imported is None:
+        return _of_agent(session)
+    return _of_last_call(session)
 
 
 def compact_now(session: Row) -> None:

@@ -12,7 +12,7 @@ from xgw import errors
 from xgw.events import TYPES, Envelope
 from xgw.queries import events
 from xgw.web.api import edge, fields, sessions
-from xgw.web.api.feed import Feed, Wanted, Watch
+from xgw.web.api.feed import Feed, View, Wanted, Watch
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -37,12 +37,22 @@ def _stream(session_id: str | None) -> Response:
     watch = Watch(Wanted(edge.project(), session_id, _types()), _cursor(newest))
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=HEADERS)
+    if running.imported is not None:
+        told = _told(View(running.store, running.recorder.live, watch))
+        return Response(told, mimetype="text/event-stream", headers=HEADERS)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
     frames = _frames(feed, newest, running.config.config.server.heartbeat_seconds)
     running.watchers.take()
     response = Response(frames, mimetype="text/event-stream", headers=HEADERS)
     response.call_on_close(running.watchers.leave)
     return response
+
+
+def _told(view: View) -> Iterator[bytes]:
+    """What was told of an import, to its end: nothing more happens there."""
+    yield b": imported\n\n"
+    for batches in view.pages():
+        yield b"".join([batch.encoded(frame) for batch in batches])
 
 
 def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes]:

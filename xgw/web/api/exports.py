@@ -101,7 +101,7 @@ def read_asked(kind: str, id: str) -> tuple[Asked, str]:
     format = request.args.get("format", DEFAULT)
     if format not in FORMATS:
         raise errors.unprocessable(f"format must be one of {', '.join(FORMATS)}", param="format")
-    config = edge.services().agents.config
+    config = edge.services().configured()
     redactor = redactor_of(config, on=_redacts())
     return Asked([Root(kind, id)], definitions(config), None, _flag("bodies"), redactor), format
 

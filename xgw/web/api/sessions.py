@@ -43,7 +43,7 @@ def open_session() -> Response:
     else:
         if wanted.get("model") is not None:
             raise unprocessable("model is the agent's: say it with a message", param="model")
-        definition = edge.services().scheduler.agents.get(name)
+        definition = edge.services().everyone.get(name)
         if definition is None:
             message = f"there is no agent {name!r}: GET /agents lists those that there are"
             raise unprocessable(message, param="agent")
@@ -132,7 +132,7 @@ def find(ref: str) -> Row:
 
 def whole(row: Row) -> Json:
     """The session with the tools that its agent has, or that it offered."""
-    definition = edge.services().scheduler.agents.get(row["agent_name"] or "")
+    definition = edge.services().everyone.get(row["agent_name"] or "")
     if definition is not None:
         equipped = definition.in_mode(row["mode"] or "chat")
         return {**_show(row), "tools": agents.tools(equipped)}

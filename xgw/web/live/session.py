@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from xgw.queries.pages import Page, Row
 from xgw.queries.snapshot import snapshot
 from xgw.web.api.feed import Wanted
 from xgw.web.composer import Line, line_of
-from xgw.web.conversation import entries_of
+from xgw.web.conversation import Entry, entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.live.talk import Talk, load_entries
@@ -37,7 +37,9 @@ ACTIVE = "active"
 class Whole:
     """Everything that the page of a session shows; `panel` is None before its first turn.
 
-    `line` is what goes on in an agent's session; `newest` the `seq` of the newest event then.
+    `before` are the messages of an older store that belong to no turn, where the oldest turns are
+    shown, `is_cut` if there are more of them. `line` is what goes on in an agent's session;
+    `newest` the `seq` of the newest event then.
     """
 
     view: SessionView
@@ -46,6 +48,8 @@ class Whole:
     panel: TurnView | None
     line: Line
     newest: int
+    before: Sequence[Entry] = ()
+    is_cut: bool = False
 
 
 def load_whole(
@@ -60,6 +64,7 @@ def load_whole(
         if head is None:
             return None
         window = _window(services, head.session["id"], turn, cursor)
+        before, is_cut = _before(services, head.session, window)
     said, steps = seen_in(window.runs, window.messages, window.steps)
     found = entries_of(
         said,
@@ -78,7 +83,20 @@ def load_whole(
         view,
         line_of(head.session["id"], window.waiting, csrf),
         head.newest,
+        before,
+        is_cut,
     )
+
+
+def _before(
+    services: Services, session: Row, window: history.Window
+) -> tuple[Sequence[Entry], bool]:
+    """What was said before turns existed; only imported sessions can have any."""
+    if session["source"] != "import" or window.older:
+        return (), False
+    rows, is_cut = history.said_before_turns(services.store, session["id"])
+    found = entries_of(rows, [], lambda step: growth_of(services.recorder.live, step))
+    return [entry for entries in found.values() for entry in entries], is_cut
 
 
 def load_head(services: Services, session_id: str, csrf: str) -> SessionView | None:

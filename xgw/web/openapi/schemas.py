@@ -194,6 +194,24 @@ def _request() -> Json:
     return of({**shown, "object": {"const": "request"}, "error": _ERROR}, optional=("frames",))
 
 
+def _import() -> Json:
+    text, count = {"type": "string"}, {"type": "integer", "minimum": 0}
+    return of(
+        {
+            "object": {"const": "import"},
+            "id": {"type": "string", "pattern": "^imp_[0-9a-f]{32}$"},
+            "file": text,
+            "imported_at": text,
+            "exported_at": text,
+            "xgw_version": text,
+            "bodies": {"type": "boolean", "description": "false: without what was said"},
+            "counts": {"type": "object", "additionalProperties": count},
+            "size_bytes": {"type": ["integer", "null"]},
+            "url": {"type": "string", "description": "its pages"},
+        }
+    )
+
+
 # -- the rest --------------------------------------------------------------------------------------
 
 
@@ -406,8 +424,9 @@ def components() -> Json:
         "Request": _request(),
         "Agent": _agent(),
         "Context": _context(),
+        "Import": _import(),
     }
-    listed = ("Agent", "Session", "Turn", "Step", "Message", "Request")
+    listed = ("Agent", "Import", "Session", "Turn", "Step", "Message", "Request")
     number = {"type": ["number", "null"]}
     return {
         **nouns,

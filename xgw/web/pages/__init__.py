@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
+
 from flask import Blueprint
 
 from xgw.web.pages import (
@@ -11,6 +14,7 @@ from xgw.web.pages import (
     find,
     frame,
     health,
+    imports,
     login,
     messages,
     requests,
@@ -21,27 +25,16 @@ from xgw.web.pages import (
     turns,
 )
 
-NOUNS = (
-    static,
-    login,
-    find,
-    board,
-    sessions,
-    messages,
-    turns,
-    runs,
-    steps,
-    requests,
-    agents,
-    exports,
-    health,
-)
+PAGES_OF_IMPORTS = (find, board, sessions, messages, turns, runs, steps, requests, exports)
+"""What is shown of an import: all but what is the server's own."""
+
+NOUNS = (static, login, *PAGES_OF_IMPORTS, agents, health, imports)
 
 
-def create_pages() -> Blueprint:
-    """All routes of the dashboard."""
+def create_pages(nouns: Sequence[ModuleType] = NOUNS) -> Blueprint:
+    """The routes of these nouns of the dashboard."""
     pages = Blueprint("ui", __name__)
     pages.before_request(frame.check_form)
-    for noun in NOUNS:
+    for noun in nouns:
         pages.register_blueprint(noun.routes)
     return pages

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 
 from xgw import errors
+from xgw.portable.unpacking import MOST_PACKED
 from xgw.web.bodies import read_body
 from xgw.web.condition import writing_troubles
 from xgw.web.headers import PAGE_HEADERS
+from xgw.web.imported import imported, root
 from xgw.web.live.socket import CSRF_COOKIE
 from xgw.web.security import COOKIE
 from xgw.web.templating import render
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 CSRF_FIELD = "csrf"
 FORM_BYTES = 1 << 20
+UPLOAD = "multipart/form-data"
 
 
 def services() -> Services:
@@ -36,14 +39,14 @@ def page(template: str, *, status: int = 200, **values: Any) -> Response:
     token = csrf_token()
     shared = {
         "csrf": token,
-        "path": request.path,
+        "path": root() + request.path,
         "base_url": base_url(),
         "logged_in": request.environ.get("xgw.credential") == COOKIE,
         # Others who may open the page are told nothing of the server.
         "notices": writing_troubles(services()) if "xgw.caller" in request.environ else [],
     }
     response = answer(render(template, **shared, **values), status)
-    if request.cookies.get(CSRF_COOKIE) != token:
+    if token and request.cookies.get(CSRF_COOKIE) != token:
         # Not "Strict": a link from elsewhere would have the browser's other tabs' forms outdated.
         response.set_cookie(
             CSRF_COOKIE, token, httponly=True, samesite="Lax", secure=request.is_secure, path="/"
@@ -72,7 +75,7 @@ def plain_text(text: str, status: int = 200) -> Response:
 
 def see_other(path: str) -> Response:
     """303: a form was carried out, its result is at `path`; what was asked for is there."""
-    return Response(status=303, headers={**PAGE_HEADERS, "Location": path})
+    return Response(status=303, headers={**PAGE_HEADERS, "Location": root() + path})
 
 
 def back(default: str) -> Response:
@@ -101,7 +104,12 @@ def base_url() -> str:
 
 
 def csrf_token() -> str:
-    """The browser's token, a new one if it has none: a form sends it, a foreign page cannot."""
+    """The browser's token, a new one if it has none: a form sends it, a foreign page cannot.
+
+    "" in an import, which has no forms.
+    """
+    if imported() is not None:
+        return ""
     if "csrf" not in g:
         known = request.cookies.get(CSRF_COOKIE, "")
         g.csrf = known if len(known) == 43 and known.isascii() else secrets.token_urlsafe(32)
@@ -113,11 +121,22 @@ def check_form() -> None:
     """ApiError 403 for a form without the token of the browser that sends it."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return
-    _read_form()
+    if request.mimetype == UPLOAD:
+        _bound_upload()
+    else:
+        _read_form()
     sent, known = request.form.get(CSRF_FIELD, ""), request.cookies.get(CSRF_COOKIE, "")
     if not known or not hmac.compare_digest(sent.encode(), known.encode()):
         message = "this form is out of date: go back, reload the page and send it again"
         raise errors.forbidden(message, code="csrf")
+
+
+def _bound_upload() -> None:
+    """Have a form with a file read as it comes, the file to disk; ApiError 413 for a longer."""
+    if (request.content_length or 0) > MOST_PACKED + FORM_BYTES:
+        raise errors.too_large(f"the file is over the limit of {MOST_PACKED} bytes")
+    request.max_content_length = MOST_PACKED + FORM_BYTES
+    request.max_form_memory_size = FORM_BYTES
 
 
 def _read_form() -> None:

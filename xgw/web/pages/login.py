@@ -9,6 +9,9 @@ from xgw.web.logins import HOME, LIFETIME, LOGIN_PAGE, safe_next
 from xgw.web.origins import came_by_https
 from xgw.web.pages import frame
 
+PAGES = ("/ui", "/imports")
+"""The paths under which there are pages."""
+
 routes = Blueprint("login", __name__)
 
 
@@ -30,15 +33,16 @@ def log_in() -> Response:
     if value is None or keyring.logins is None:
         return _show(wanted, is_wrong=True)
     response = frame.see_other(wanted)
-    response.set_cookie(
-        keyring.logins.cookie,
-        value,
-        max_age=LIFETIME,
-        path="/ui",
-        secure=came_by_https(request.environ),
-        httponly=True,
-        samesite="Strict",
-    )
+    for path in PAGES:
+        response.set_cookie(
+            keyring.logins.cookie,
+            value,
+            max_age=LIFETIME,
+            path=path,
+            secure=came_by_https(request.environ),
+            httponly=True,
+            samesite="Strict",
+        )
     return response
 
 
@@ -47,7 +51,8 @@ def log_out() -> Response:
     """POST /ui/logout: 303 to the form, the cookie taken back"""
     response = frame.see_other(LOGIN_PAGE)
     if (logins := frame.services().keyring.logins) is not None:
-        response.delete_cookie(logins.cookie, path="/ui", httponly=True, samesite="Strict")
+        for path in PAGES:
+            response.delete_cookie(logins.cookie, path=path, httponly=True, samesite="Strict")
     return response
 
 

@@ -66,7 +66,9 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
     running, turn, csrf = frame.services(), request.args.get("turn", ""), frame.csrf_token()
     found = load_whole(running, ref, turn=turn, cursor=request.args.get("cursor"), csrf=csrf)
     whole = _found(found, ref)
-    composer = composer_of_session(whole.view.session, running.scheduler.agents, csrf, refused)
+    composer = None
+    if running.imported is None:
+        composer = composer_of_session(whole.view.session, running.everyone, csrf, refused)
     return frame.page(
         "sessions/show.html",
         status=status,

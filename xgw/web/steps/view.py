@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xgw import clock
 from xgw.queries import requests, step_closeup, steps
 from xgw.queries.cuts import cut_text
 from xgw.queries.pages import Row
 from xgw.queries.step_closeup import StepCloseup
 from xgw.web.agents import servers_of
+from xgw.web.imported import until
 from xgw.web.requestview import RequestView, view_with
 from xgw.web.steps import changes, kinds, received, sent, timing, usage
 from xgw.web.steps.said import ToolCall, calls_of
@@ -155,7 +155,7 @@ _BODIES = {
 
 def _summary(services: Services, found: StepCloseup) -> Summary:
     step = found.step
-    segments = timing.segments_of(step, clock.now())
+    segments = timing.segments_of(step, until())
     asked = requests.exchanges_of_step(services.store, step["id"])
     if step["step_type"] != "llm_call":
         tool = _tool(found, "input_payload", "output_payload")
@@ -204,12 +204,12 @@ def _changes(services: Services, found: StepCloseup) -> changes.ChangesView | No
 
 
 def _attempts(_: Services, found: StepCloseup) -> Waterfall | None:
-    return waterfall_of(found.attempts, clock.now())
+    return waterfall_of(found.attempts, until())
 
 
 def _timing(services: Services, found: StepCloseup) -> timing.TimingView:
     log = requests.last_of_step(services.store, found.step["id"])
-    return timing.view_of(found.step, log, clock.now())
+    return timing.view_of(found.step, log, until())
 
 
 def _usage(services: Services, found: StepCloseup) -> usage.UsageView:

@@ -1,0 +1,1 @@
+"""Replay: what was recorded answers again, as an OpenAI-compatible provider."""
