@@ -48,6 +48,7 @@ _OPERATOR = re.compile(
 )
 _BARE = re.compile(r"[^\s\"'`<>]{1,8192}")
 _FORM_VALUE = re.compile(r"[^\s\"'`<>&#\\]{1,8192}")
+_GOES_ON = re.compile(r"[^\s\"'`<>&#\\]{1,512}&[\w.%-]{1,64}=")
 _FLAG = re.compile(r"[ \t]+([^\s\"'`<>-][^\s\"'`<>]{5,8191})")
 _LINE = re.compile(r"[^\r\n\"'`\\]{1,8192}")
 _CODE = re.compile(
@@ -169,9 +170,9 @@ def _after_colon(
 
 def _header(text: str, at: int, name: str) -> tuple[int, int] | None:
     line = _LINE.match(text, at) if at >= 0 and names_header(name) else None
-    if line is None or not is_credential(line[0].strip()):
+    value = line[0].strip() if line else ""
+    if line is None or not is_credential(value) or ("(" in value and _is_code(value)):
         return None
-    value = line[0].strip()
     start = at + len(line[0]) - len(line[0].lstrip())
     return start + scheme_end(value), start + len(value)
 
@@ -182,7 +183,7 @@ def _after_equals(
     at = operator.end()
     before = text[start - 1 : start] if start else "\n"
     tight = text[operator.end() - 1 : operator.end()] == "="
-    in_form = before in "?&" or (before in "\n;" and "&" in text[at : at + 256].split("\n")[0])
+    in_form = before in "?&" or (before in "\n;" and _GOES_ON.match(text, at) is not None)
     value = (_FORM_VALUE if in_form else _BARE).match(text, at)
     if value is None or not (tight or "\n" in before):
         return None
@@ -203,7 +204,12 @@ def _is_literal(name: str, before: str, value: str, goes_on: bool) -> bool:
         return False
     if name.isupper():
         return True
-    return not goes_on and _WORD.fullmatch(value) is None and has_digit(value)
+    return (
+        not goes_on
+        and value[:1] not in "!~+*"
+        and _WORD.fullmatch(value) is None
+        and has_digit(value)
+    )
 
 
 def _is_code(value: str) -> bool:
