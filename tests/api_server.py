@@ -69,8 +69,9 @@ class ApiServer:
             recorder=self.recorder,
             prices=PriceBook(),
             agents=self.agents,
+            everyone={},
+            imported=None,
             configured=lambda: config,
-            scheduler=SimpleNamespace(agents={}),
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )

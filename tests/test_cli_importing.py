@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -44,9 +43,7 @@ def test_what_was_imported_is_found_without_a_store_of_ones_own(store: Path) -> 
 def test_stdin_lists_and_removal(store: Path) -> None:
     packed = gzip.compress(handmade.lines(handmade.bundle(asked_for=["other"])))
     command = [*XGW, "import", "-", "--json", "--db", str(store)]
-    ran = subprocess.run(
-        command, input=packed, capture_output=True, timeout=DEADLINE, env=os.environ
-    )
+    ran = subprocess.run(command, input=packed, capture_output=True, timeout=DEADLINE)
     assert ran.returncode == 0, ran.stderr
     id = json.loads(ran.stdout)["id"]
 

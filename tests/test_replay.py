@@ -383,6 +383,15 @@ def test_an_upstream_that_said_no_more_says_no_more(play: Any) -> None:
     connection.close()
 
 
+def test_it_answers_under_its_own_name_alone(play: Any) -> None:
+    connection = play(whole()).connect()
+    try:
+        connection.request("GET", "/replay", headers={"Host": "evil.example"})
+        assert connection.getresponse().status == 421
+    finally:
+        connection.close()
+
+
 def test_models_are_those_of_the_record(play: Any) -> None:
     playing = play(whole())
 
