@@ -23,6 +23,7 @@ class Scale:
     deep_pages: int = 20
     history_turns: int = 1000
     starts: int = 5
+    older_sessions: int = 4000
 
 
 USUAL = Scale()
@@ -42,4 +43,5 @@ SHORT = Scale(
     deep_pages=1,
     history_turns=30,
     starts=1,
+    older_sessions=20,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.figures import Figure
-from bench.measures import calls, history, pages, recording, starting, streams, watching
+from bench.measures import calls, history, older, pages, recording, starting, streams, watching
 from bench.setting import Setting
 
 MEASURES: dict[str, Callable[[Setting], list[Figure]]] = {
@@ -18,4 +18,5 @@ MEASURES: dict[str, Callable[[Setting], list[Figure]]] = {
     "pages": pages.measure,
     "history": history.measure,
     "starting": starting.measure,
+    "older": older.measure,
 }

@@ -21,8 +21,8 @@ class Bodies:
         self.rows: dict[str, PayloadRow] = {}
 
     def take(self) -> tuple[PayloadRow, ...]:
-        """The rows since the last time."""
-        rows, self.rows = tuple(self.rows.values()), {}
+        """The rows since the last time, in the order in which the store finds them fastest."""
+        rows, self.rows = tuple(sorted(self.rows.values())), {}
         return rows
 
     def committed(self, rows: tuple[PayloadRow, ...]) -> None:

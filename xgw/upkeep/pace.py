@@ -1,7 +1,7 @@
 """Writing beside a running server: it waits for every commit, so it gets most of the time.
 
 Units are prepared before the lock on the file is taken, and after each one there is a rest that is
-as many times as long as the lock was held.
+many times as long as preparing and writing took.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xgw.store.database import Store
 from xgw.store.transaction import Transaction
 
 RESTS = 4.0
-"""How many times as long as it held the lock a unit is followed by a rest."""
+"""How many times as long as the work since the last one a rest is."""
 
 BUSY_MS = 60_000
 PAGES_ALONE, PAGES_SERVED = 16_000, 1000
@@ -33,6 +33,7 @@ class Pace:
         self._path = store.path
         self._connection = store.open_writer(BUSY_MS)
         self._pages = 0
+        self._worked_since = clock.monotonic()
         self._pause = threading.Event()
         self._look()
 
@@ -43,18 +44,19 @@ class Pace:
     def write(self, unit: Unit) -> None:
         """One transaction, and a rest if a server runs. WorkError if the file cannot be written."""
         try:
+            waiting = clock.monotonic()
             self._connection.execute("BEGIN IMMEDIATE")
-            since = clock.monotonic()
+            self._worked_since += clock.monotonic() - waiting
             self._commit(unit)
         except sqlite3.OperationalError as error:
             raise WorkError(
                 f"the store {self._path} cannot be written ({error}): "
                 "what was committed stays, run the command again to go on"
             ) from error
-        held = clock.monotonic() - since
         self._look()
         if self.served:
-            self._pause.wait(held * RESTS)
+            self._pause.wait((clock.monotonic() - self._worked_since) * RESTS)
+        self._worked_since = clock.monotonic()
 
     def _look(self) -> None:
         """Alone, pages go from the log to the file seldom; else a server's commit would bring them.

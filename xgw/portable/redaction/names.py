@@ -8,7 +8,7 @@ from typing import Literal
 
 from xgw.config.credentials import is_credential_name, words_of
 from xgw.portable.redaction.finds import Kind
-from xgw.portable.redaction.shapes import looks_random
+from xgw.portable.redaction.shapes import has_digit, looks_random
 
 _LONGEST_NAME = 128
 
@@ -141,8 +141,7 @@ def is_credential(value: str) -> bool:
     rest = value[start:]
     if is_nothing(rest) or (" " in rest.strip() and "=" not in rest):
         return False
-    has_digit = any(map(str.isdigit, rest))
-    return looks_random(rest) or (has_digit and start > 0) or (has_digit and "=" in rest)
+    return looks_random(rest) or (has_digit(rest) and (start > 0 or "=" in rest))
 
 
 def scheme_end(value: str) -> int:

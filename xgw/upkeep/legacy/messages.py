@@ -43,7 +43,11 @@ def from_gateway(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
     own = None
     if calls is not None and not isinstance(calls, list):
         calls, own = None, {"tool_calls": calls}
-    legacy = origin.note(row, len(GATEWAY.messages.known), notes)
+    if notes or own or unparsed is not None or not origin.is_plain or type(row[1]) is not int:
+        legacy = origin.note(row, len(GATEWAY.messages.known), notes)
+        metadata = merged(legacy, own, unparsed)
+    else:
+        metadata = origin.short_note(row[1])
     return [
         _id(row, at, known),
         None,
@@ -51,9 +55,9 @@ def from_gateway(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
         "tool_result" if role == "tool" else "message",
         role,
         content,
-        None if calls is None else orjson.dumps(calls).decode(),
+        None if calls is None else loose(row[5]),
         loose(row[6]),
-        merged(legacy, own, unparsed),
+        metadata,
         at,
     ]
 

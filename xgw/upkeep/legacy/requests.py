@@ -19,6 +19,8 @@ IDENTIFIERS = ("session_id", "turn_id")
 Request = list[Any]
 """In the order of `adopt.COLUMNS`."""
 
+STARTED = 12
+
 
 def from_request(origin: Origin, row: OldRow, before: str, bodies: Bodies) -> Request:
     """A request log; `before` is the time of the one before, for one whose own is not known."""

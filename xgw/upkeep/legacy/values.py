@@ -35,6 +35,15 @@ class Origin:
     orphans: bool = False
     doubtful: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to note but where a row is from."""
+        return not (self.others or self.orphans or self.doubtful)
+
+    def short_note(self, id: int) -> str:
+        """The metadata of a row of which nothing else is to be noted."""
+        return f'{{"legacy":{{"source":{self.takeover},"table":"{self.table}","id":{id}}}}}'
+
     def note(self, row: OldRow, known: int, notes: dict[str, Any]) -> dict[str, Any]:
         """What a row's metadata says of its origin; `notes` is what did not fit elsewhere."""
         legacy = {"source": self.takeover, "table": self.table, "id": plain(row[1]), **notes}

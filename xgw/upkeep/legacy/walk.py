@@ -14,7 +14,7 @@ from xgw.store.rows import PayloadRow
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.legacy import messages, sessions
 from xgw.upkeep.legacy.messages import CONTENT, Message
-from xgw.upkeep.legacy.requests import Request, from_request
+from xgw.upkeep.legacy.requests import STARTED, Request, from_request
 from xgw.upkeep.legacy.sessions import CREATED, Session
 from xgw.upkeep.legacy.source import REQUESTS, SHAPES, Columns, OldRow, Shape, Source
 from xgw.upkeep.legacy.values import Origin, Refused, loose
@@ -71,10 +71,15 @@ class Batch:
     read: dict[str, int] = field(default_factory=dict)
     size: int = 0
 
-    def count(self, table: str) -> None:
-        """One more row of an older table."""
-        self.read[table] = self.read.get(table, 0) + 1
-        self.size += 1
+    @property
+    def room(self) -> int:
+        """How many more rows it takes."""
+        return BATCH - self.size
+
+    def count(self, table: str, rows: int) -> None:
+        """So many more rows of an older table."""
+        self.read[table] = self.read.get(table, 0) + rows
+        self.size += rows
 
     def refuse(self, table: str, row: OldRow, error: Exception) -> None:
         """A row that cannot be taken over."""
@@ -146,7 +151,7 @@ class Walk:
         session = sessions.MAKERS[shape.name](origin, row, first)
         at = session[CREATED]
         if not done:
-            self._batch.count(shape.sessions.name)
+            self._batch.count(shape.sessions.name, 1)
             self._batch.sessions.append(session)
             if not owned:
                 self._batch.ended.append(session[0])
@@ -154,8 +159,8 @@ class Walk:
         order, moments = in_order(known, at)
         said = [(owned[n], moments[n], known[n] is not None) for n in order]
         origin = self._origin(shape.messages)
-        for number in self._said(shape, origin, session[0], said, max(0, done - 1)):
-            yield row[0], number + 1, at
+        for count in self._said(shape, origin, session[0], said, max(0, done - 1)):
+            yield row[0], count + 1, at
 
     def _orphans(self, shape: Shape) -> Iterator[Behind]:
         """All of them in one session, those of one conversation together."""
@@ -173,25 +178,31 @@ class Walk:
         session = sessions.of_orphans(origin, first)
         if not done:
             self._batch.sessions.append(session)
-        for number in self._said(shape, origin, session[0], said, max(0, done - 1)):
-            yield 0, number + 1, first
+        for count in self._said(shape, origin, session[0], said, max(0, done - 1)):
+            yield 0, count + 1, first
 
     def _said(
         self, shape: Shape, origin: Origin, session_id: str, said: Sequence[Said], done: int
     ) -> Iterator[int]:
-        """Add a session's messages, but for those that are `done`; yields how many that makes."""
+        """Add a session's messages behind those that are `done`; yields how many are then."""
         make, table = messages.MAKERS[shape.name], shape.messages.name
-        for number, (row, at, known) in enumerate(said[done:], done + 1):
-            self._batch.count(table)
-            try:
-                made = make(origin, row, at, known)
-                made[CONTENT] = self._bodies.column(made[CONTENT])
-                self._batch.messages.append((session_id, made))
-            except Refused as error:
-                self._batch.refuse(table, row, error)
-            if number == len(said):
-                self._batch.ended.append(session_id)
-            yield number
+        while done < len(said):
+            batch, column = self._batch, self._bodies.column
+            some = said[done : done + batch.room]
+            for row, at, known in some:
+                try:
+                    made = make(origin, row, at, known)
+                except Refused as error:
+                    batch.refuse(table, row, error)
+                    continue
+                if made[CONTENT] is not None:
+                    made[CONTENT] = column(made[CONTENT])
+                batch.messages.append((session_id, made))
+            batch.count(table, len(some))
+            done += len(some)
+            if done == len(said):
+                batch.ended.append(session_id)
+            yield done
 
     def _origin(self, table: Columns, *, orphans: bool = False) -> Origin:
         return Origin(
@@ -204,13 +215,16 @@ class Walk:
         rowid, time = self._place.rowid, self._time
         origin = self._origin(REQUESTS)
         while rows := self._source.after(REQUESTS, rowid, REQUESTS_AT_ONCE):
-            for row in rows:
-                self._batch.count(REQUESTS.name)
-                made = from_request(origin, row, time, self._bodies)
-                self._batch.requests.append(made)
-                time = made[-4]
-                yield row[0], 1, time
-            rowid = rows[-1][0]
+            while rows:
+                batch = self._batch
+                some, rows = rows[: batch.room], rows[batch.room :]
+                for row in some:
+                    made = from_request(origin, row, time, self._bodies)
+                    batch.requests.append(made)
+                    time = made[STARTED]
+                batch.count(REQUESTS.name, len(some))
+                rowid = some[-1][0]
+                yield rowid, 1, time
 
 
 def _moments(shape: Shape, rows: Sequence[OldRow]) -> list[str | None]:
