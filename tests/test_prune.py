@@ -505,6 +505,7 @@ def copied(path: Path, folder: Path) -> Path:
     return Path(shutil.copy(path, folder / "xgw.db"))
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_leaves_a_sound_store_and_goes_on(
     many: Path, tmp_path: Path
 ) -> None:
@@ -532,6 +533,7 @@ def test_killed_in_the_middle_it_leaves_a_sound_store_and_goes_on(
     assert state(path) == state(expected)
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_goes_and_how_large_it_is(many: Path, tmp_path: Path) -> None:
     path = copied(many, tmp_path)
     before = path.read_bytes()
@@ -550,6 +552,7 @@ def test_a_dry_run_says_what_goes_and_how_large_it_is(many: Path, tmp_path: Path
     assert "15  requests without a turn" in shown
 
 
+@pytest.mark.slow
 def test_the_command_has_a_running_server_do_it(tmp_path: Path) -> None:
     with installed(tmp_path) as installation:
         server = installation.serve("--demo")
