@@ -401,6 +401,7 @@ def test_models_are_those_of_the_record(play: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        (whole(payloads=[]), "its body is not there"),
         (whole(request_logs=[]), "has no request to a provider"),
         (
             whole(payloads=[], redaction={"on": True, "bodies": False, "masked": []}),

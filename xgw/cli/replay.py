@@ -86,10 +86,12 @@ def _play(file: IO[bytes], name: str, port: int, speed: float, upstream: bool) -
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         player.start()
-        total = played.status()["total"]
-        click.echo(f"xgw plays {_counted(total)} of {name}. Base URL for clients:")
+        status = played.status()
+        click.echo(f"xgw plays {_counted(status['total'])} of {name}. Base URL for clients:")
         click.echo(f"  {url_of(listener)}/v1")
         sys.stdout.flush()
+        if status["left_out"]:
+            note(f"left out: {_counted(status['left_out'])} under way then, or without a body")
         ended.wait()
         player.stop()
         note(_summary(played.status()))

@@ -36,5 +36,8 @@ def _why_nothing(redaction: dict[str, object], left_out: int) -> str:
     if redaction.get("bodies") is False:
         return "the bundle was exported without what was said (--no-bodies): nothing can be played"
     if left_out:
-        return "no request in the bundle came to an end that was recorded: nothing can be played"
+        return (
+            "every request in the bundle was still under way, or its body is not there (pruned):"
+            " nothing can be played"
+        )
     return "the bundle has no request to a provider: nothing can be played"
