@@ -121,7 +121,9 @@ def _times(created: Any, updated: Any, fallback: str) -> tuple[str, dict[str, An
 def _named(origin: Origin, row: OldRow, notes: dict[str, Any], at: str) -> tuple[str, str]:
     """A session's id and its key; an old id that cannot be a key stays in metadata alone."""
     old_id = loose(row[1])
-    identity = [origin.table, old_id] if old_id is not None else [origin.table, None, *row]
+    identity = [origin.table, old_id]
+    if old_id is None or origin.repeated:
+        identity += row if old_id is None else row[1:]
     session_id = mint("sess", 0 if "created_at" in notes else milliseconds(at), identity)
     try:
         return session_id, ids.client_identifier(old_id or "")
