@@ -118,6 +118,13 @@ def test_a_place_that_cannot_be_one(fixed: Path, tmp_path: Path, name: str, word
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_file_is_never_replaced(fixed: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, said = ask("backup", "--overwrite", pipe, "--db", fixed)
+    assert (code, "no file" in said, pipe.is_fifo()) == (2, True, True)
+
+
 def test_the_store_is_not_its_own_backup(fixed: Path) -> None:
     code, said = ask("backup", "--overwrite", fixed, "--db", fixed)
     assert (code, "the store itself" in said) == (2, True)

@@ -21,20 +21,20 @@ OldRow = tuple[Any, ...]
 
 @frozen
 class Columns:
-    """A table of an older shape: its name, the columns that are known, what rows belong to."""
+    """A table of an older shape: its name, and the columns that are known."""
 
     name: str
     known: tuple[str, ...]
-    owner: str | None = None
 
 
 @frozen
 class Shape:
-    """An older shape: the table of its sessions, that of their messages."""
+    """An older shape: its sessions, their messages, and the column that names the session."""
 
     name: str
     sessions: Columns
     messages: Columns
+    owner: str
 
 
 GATEWAY = Shape(
@@ -51,8 +51,8 @@ GATEWAY = Shape(
             "tool_call_id",
             "created_at",
         ),
-        "conversation_id",
     ),
+    "conversation_id",
 )
 TASKS = Shape(
     "tasks",
@@ -72,8 +72,8 @@ TASKS = Shape(
             "metadata",
             "created_at",
         ),
-        "task_session_id",
     ),
+    "task_session_id",
 )
 REQUESTS = Columns(
     "request_logs",
@@ -214,11 +214,8 @@ class Source:
         )
 
     def _lead(self, shape: Shape) -> Belonging:
-        sessions, messages = (
-            self._found.get(table.name) for table in (shape.sessions, shape.messages)
-        )
-        assert messages is not None and shape.messages.owner is not None
-        return lead(self._connection, sessions, messages, shape.messages.owner)
+        sessions, messages = self._found.get(shape.sessions.name), self._found[shape.messages.name]
+        return lead(self._connection, sessions, messages, shape.owner)
 
     def _rows(self, statement: str, *values: Any) -> list[OldRow]:
         try:
