@@ -102,3 +102,16 @@ def test_columns_that_are_missing_and_names_in_capitals_leave_no_table_out(tmp_p
     mood = "json_extract(metadata, '$.legacy.columns.Mood')"
     assert rows(new, f"SELECT content, {mood} FROM messages") == [("hi", "good")] * 2
     assert rows(new, "SELECT model FROM request_logs") == [("m",)]
+
+
+def test_a_session_whose_times_cannot_be_made_out_keeps_what_stood_there(tmp_path: Path) -> None:
+    script = "CREATE TABLE conversations (id TEXT, created_at TEXT, updated_at TEXT);"
+    nothing = "0001-01-01 00:00:00 +0000 UTC"
+    old = made(tmp_path / "old.db", script, ("conversations", ("a", nothing, "then")))
+    new, report = tmp_path / "new.db", tmp_path / "report.json"
+    done("migrate", "--db", new, "--from-legacy", old)
+    [(told,)] = rows(new, "SELECT metadata FROM sessions")
+    legacy = json.loads(told)["legacy"]
+    assert (legacy["created_at"], legacy["updated_at"]) == (nothing, "then")
+    done("export", "a", "--db", new, "-o", report)
+    done("import", report, "--db", new)
