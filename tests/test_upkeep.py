@@ -313,3 +313,15 @@ def test_providers_are_asked_and_no_key_is_told(gate: Gate, tmp_path: Path, copy
     assert "cannot be asked" in only(found, "provider away")["says"]
     assert (code, only(found, "provider demo")["standing"]) == (1, "fine")
     assert SECRET not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("free", "advice"), [(100_000_000, "make room: `xgw prune"), (60_000, "needs room itself")]
+)
+def test_what_to_do_about_little_room_is_something_that_can_be_done(
+    fixed: Path, monkeypatch: pytest.MonkeyPatch, free: int, advice: str
+) -> None:
+    disk = shutil.disk_usage(fixed.parent)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    code, said = ask("doctor", "--offline", "--db", fixed)
+    assert (code, advice in said) == (1, True)
