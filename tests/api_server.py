@@ -69,7 +69,9 @@ class ApiServer:
             recorder=self.recorder,
             prices=PriceBook(),
             agents=self.agents,
-            scheduler=SimpleNamespace(agents={}),
+            everyone={},
+            imported=None,
+            configured=lambda: config,
             calls=Places(1, "calls"),
             watchers=self.watchers,
         )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
+import sqlite3
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
-
 from xgw.portable.chosen import Root
+from xgw.portable.imports import Imports, opened
 from xgw.portable.redaction import Redactor
 from xgw.portable.source import Asked
 from xgw.portable.writing import write
+from xgw.queries.payloads import find_bodies
+from xgw.store import migrations
 from xgw.store.database import Store
 
 SCHEMA = Path(__file__).parent.parent / "docs" / "bundle.schema.json"
@@ -34,6 +38,8 @@ Row = dict[str, Any]
 
 @cache
 def validator() -> Any:
+    import jsonschema  # type: ignore[import-untyped]
+
     schema = json.loads(SCHEMA.read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -94,3 +100,71 @@ def named(document: Row) -> set[str]:
     """The hashes of bodies that rows name."""
     rows = [row for table in TABLES for row in document[table]]
     return {row[name] for row in rows for name in BODIES if row.get(name)}
+
+
+# -- what any test recorded ------------------------------------------------------------------------
+
+AT_MOST = 8
+"""Sessions, and turns without one, of a test's store that are exported: the newest ones."""
+
+
+def check_store(path: Path) -> None:
+    """What a test has recorded leaves as a document that is as it should be, and comes back.
+
+    A store that a test has broken, or that is not of this version, is left alone.
+    """
+    if not is_whole(path):
+        return
+    store = Store(path)
+    try:
+        if roots := newest(store):
+            text = export(store, *roots, redact=True)
+            document = read(text)
+            assert named(document) - contents(document).keys() <= gone(store, document)
+            assert_same(document, there_and_back(text))
+    finally:
+        store.close()
+
+
+def there_and_back(text: bytes) -> Row:
+    """The document that an import of this one is exported as."""
+    with tempfile.TemporaryDirectory() as folder:
+        imported, _ = Imports(Path(folder, "xgw.db")).add(io.BytesIO(text), "there.json")
+        with opened(imported.path) as store:
+            again: Row = json.loads(export(store, redact=True))
+            return again
+
+
+def assert_same(document: Row, again: Row) -> None:
+    """These are one document, but for where the second came from."""
+    assert list(again) == list(document)
+    for name in document:
+        if name != "imported":
+            assert again[name] == document[name], name
+
+
+def newest(store: Store) -> list[tuple[str, str]]:
+    """Kind and id of the newest sessions and turns without one."""
+    sessions = store.sql("SELECT 'session', id FROM sessions ORDER BY id DESC LIMIT ?", (AT_MOST,))
+    alone = "SELECT 'turn', id FROM turns WHERE session_id IS NULL ORDER BY id DESC LIMIT ?"
+    return [*sessions, *store.sql(alone, (AT_MOST,))]  # type: ignore[list-item]
+
+
+def gone(store: Store, document: Row) -> set[str]:
+    """The hashes in a document's rows of which the store does not have (all of) the body."""
+    hashes = named(document)
+    return hashes - find_bodies(store, hashes).keys()
+
+
+def is_whole(path: Path) -> bool:
+    """Whether this is a store of this version that nothing is wrong with."""
+    if not path.is_file():
+        return False
+    known = {file.stem for file in migrations.DIRECTORY.glob("[0-9]*.py")}
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            applied = connection.execute(f"SELECT name FROM {migrations.HISTORY}").fetchall()
+            checked = connection.execute("PRAGMA quick_check").fetchall()
+    except sqlite3.Error:
+        return False
+    return {name for (name,) in applied} == known and checked == [("ok",)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.store import migrations
 from xgw.store.database import Store
-from xgw.store.payloads import Shelf
+from xgw.store.payloads import PayloadRow, Shelf
 from xgw.store.transaction import Transaction
 
 NOON = datetime(2026, 1, 2, 12)
@@ -152,6 +152,17 @@ class FilledStore:
         stored = Shelf().request(raw)
         self._transaction.insert_payloads(stored.rows)
         return stored.hash
+
+    def keep_rows(self, rows: Iterable[PayloadRow]) -> None:
+        """The rows of bodies."""
+        self._transaction.insert_payloads(rows)
+
+    @contextlib.contextmanager
+    def written(self) -> Iterator[None]:
+        """All that is filled in meanwhile is one transaction: for much of it."""
+        self._connection.execute("BEGIN")
+        yield
+        self._connection.execute("COMMIT")
 
     def envelope(self, type: str, session: str | None = None, **payload: Any) -> Envelope:
         """An event that is not stored yet."""

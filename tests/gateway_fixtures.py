@@ -16,6 +16,7 @@ import orjson
 import peewee
 from flask import Flask
 
+import bundles
 from scripted_model import Model, Row
 from servers import DEADLINE, eventually, in_process
 from xgw.config import Config, Loaded, Provider, Route
@@ -309,6 +310,7 @@ def gateway(folder: Path, model: Model, **tables: Any) -> Iterator[Gate]:
     finally:
         services.drain(1)
         services.stop()
+    bundles.check_store(store.path)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import bundles
 from xgw.cli.server import bind, make_threaded, url_of
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def installed(
         yield installation
     finally:
         installation.close()
+    bundles.check_store(installation.store)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +47,19 @@ WATCH = """selector => {
   new MutationObserver(() => window.grown.push(text()))
     .observe(place, {childList: true, characterData: true, subtree: true})
 }"""
+
+
+COUNT = """selector => {
+  window.counts = []
+  const place = document.querySelector(selector)
+  const words = () => place.textContent.split(/\\s+/).filter(Boolean).length
+  new MutationObserver(() => window.counts.push([words(), Date.now()]))
+    .observe(place, {childList: true, characterData: true, subtree: true})
+}"""
+SOON_MS = 200
+"""Within so long 95 % of what comes at PACE is on an open page; a busy machine is given five times
+as much."""
+PACE = 1 / 60
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +142,27 @@ def test_an_answer_grows_in_order(gate: Gate, visit: Visits, kind: str) -> None:
     assert words(page) == ["Tell me", " ".join(TEXT.split())]
     assert page.locator(".stream").count() == 0
     assert is_same(page)
+
+
+def test_a_piece_stands_on_the_page_soon_after_it_came(gate: Gate, visit: Visits) -> None:
+    talk, pace = Talk(gate, "soon", "So "), threading.Event()
+    page = live(visit(gate.url + talk.turn_path))
+    holds(page, talk.place, "So")
+    page.evaluate(COUNT, talk.place)
+    said = []
+    for number in range(180):
+        pace.wait(PACE)
+        said.append(time.time() * 1000)
+        talk.say(f"piece-{number} ")
+    holds(page, talk.place, " ".join(["So", *(f"piece-{n}" for n in range(len(said)))]))
+    counts: list[tuple[int, float]] = page.evaluate("window.counts")
+    late = [
+        next(at for words, at in counts if words > number + 1) - moment
+        for number, moment in enumerate(said)
+    ]
+    assert quantiles(late, n=20)[-1] < 5 * SOON_MS
+    talk.end()
+    done(page)
 
 
 def test_arguments_of_tools_are_seen_as_they_form(gate: Gate, visit: Visits) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bundles
 import handmade
+from cli_stores import FixedStore
 from handmade import body, bundle, event, hash_of, id_of, message, request, run, session, step, turn
 from xgw.portable import imports
 from xgw.portable.imports import Imports
@@ -21,6 +23,7 @@ from xgw.portable.unpacking import DENSE_FROM, Unpacked
 from xgw.portable.versions import VERSIONS, Versions
 from xgw.queries import messages, payloads, sessions
 from xgw.queries.pages import Page
+from xgw.store.database import Store
 
 Json = dict[str, Any]
 
@@ -74,6 +77,61 @@ def test_the_same_bundle_twice_is_one_import(tmp_path: Path) -> None:
 
     assert (again.id, again.file, is_new) == (first.id, "bug.json", False)
     assert len(files(tmp_path)) == 1
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with tries, tools, and what is to be masked."""
+    filled = FixedStore(tmp_path_factory.mktemp("fixed"))
+    session = filled.session("mail-1")
+    history = [
+        {"role": "user", "content": f"Write to person{number}@example.org, please. " * 20}
+        for number in range(40)
+    ]
+    body = filled.body(b'{"model": "m", "messages": ' + json.dumps(history).encode() + b"}")
+    turn = filled.turn(session, user_input="Write to person1@example.org", input_payload=body)
+    filled.step(filled.run(turn), turn, session_id=session, input_payload=body)
+    filled.message(session, turn, 0, content="Write to person1@example.org, please. " * 40)
+    yield filled.store
+    filled.close()
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+@pytest.mark.parametrize("redact", [True, False])
+@pytest.mark.parametrize("has_bodies", [True, False])
+def test_an_import_is_exported_again_as_it_was(
+    fixed: Store, tmp_path: Path, format: str, redact: bool, has_bodies: bool
+) -> None:
+    asked = {"format": format, "redact": redact, "bodies": has_bodies}
+    first = bundles.export(fixed, **asked)
+
+    one = handmade.add(tmp_path, first)
+    with imports.opened(one.path) as store:
+        second = bundles.export(store, **asked)
+
+    if format == "jsonl":
+        *before, tail = map(json.loads, first.splitlines())
+        *after, other_tail = map(json.loads, second.splitlines())
+        assert after == before
+    else:
+        tail, other_tail = bundles.read(first), bundles.read(second)
+    assert b"person1@" not in second or not redact
+    assert tail.pop("imported") is None
+    assert other_tail.pop("imported")["id"] == one.id
+    assert other_tail == tail
+
+
+def test_a_part_of_an_import_says_what_was_asked_for(fixed: Store, tmp_path: Path) -> None:
+    one = handmade.add(tmp_path, bundles.export(fixed, redact=True))
+
+    with imports.opened(one.path) as store:
+        found = sessions.find_session(store, "mail-1")
+        assert found is not None
+        part = bundles.read(bundles.export(store, ("session", found["id"]), redact=True))
+
+    assert part["asked_for"] == [found["id"]]
+    assert part["exported_at"] == one.head["exported_at"]
+    assert len(part["sessions"]) == 1
 
 
 def test_a_removed_import_is_gone(tmp_path: Path) -> None:

@@ -383,6 +383,15 @@ def test_an_upstream_that_said_no_more_says_no_more(play: Any) -> None:
     connection.close()
 
 
+def test_it_answers_under_its_own_name_alone(play: Any) -> None:
+    connection = play(whole()).connect()
+    try:
+        connection.request("GET", "/replay", headers={"Host": "evil.example"})
+        assert connection.getresponse().status == 421
+    finally:
+        connection.close()
+
+
 def test_models_are_those_of_the_record(play: Any) -> None:
     playing = play(whole())
 
@@ -393,7 +402,10 @@ def test_models_are_those_of_the_record(play: Any) -> None:
     ("content", "words"),
     [
         (whole(request_logs=[]), "has no request to a provider"),
-        (whole(payloads=[], redaction={"bodies": False}), "exported without what was said"),
+        (
+            whole(payloads=[], redaction={"on": True, "bodies": False, "masked": []}),
+            "exported without what was said",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_refused(play: Any, content: bytes, words: str) -> None:

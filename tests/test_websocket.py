@@ -27,6 +27,7 @@ from xgw.queries.filters import Filters
 from xgw.recording.facts import Scope
 from xgw.store.transaction import Transaction
 from xgw.values import Delta
+from xgw.web import sockets
 from xgw.web.api.rows import Rows
 from xgw.web.api.subscriptions import MOST
 from xgw.web.sockets import MAX_MESSAGE
@@ -632,9 +633,13 @@ def test_a_restarted_server_says_so(tmp_path: Path) -> None:
         ending.join(DEADLINE)
 
 
-@pytest.mark.slow
-def test_a_silent_socket_is_pinged(gate: Gate) -> None:
-    with socket.create_connection(gate.address, DEADLINE) as sock:
+def test_a_silent_socket_is_pinged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sockets.PING_SECONDS == 25
+    monkeypatch.setattr(sockets, "PING_SECONDS", 0.5)
+    with (
+        gate_and_model(tmp_path) as gate,
+        socket.create_connection(gate.address, DEADLINE) as sock,
+    ):
         sock.sendall(
             b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"

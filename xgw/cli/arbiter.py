@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -38,6 +39,9 @@ HUNG_SECONDS = 120
 def serve(server: Server) -> int:
     """Serve until told to stop; the exit code."""
     connections = _raise_file_limit()
+    # What is there is shared with the worker, as far as its collections leave it alone.
+    gc.collect()
+    gc.freeze()
     application = _Application(server, min(THREADS, connections // 2), connections)
     parent = os.getpid()
     try:

@@ -111,6 +111,16 @@ class Imports:
         found = [one for path in paths if (one := self.find(path.stem)) is not None]
         return sorted(found, key=lambda one: (one.imported_at, one.id), reverse=True)
 
+    def stamp(self, id: str) -> tuple[int, int, int] | None:
+        """What is another one once the import's file is; None without one."""
+        if ID.fullmatch(id) is None:
+            return None
+        try:
+            found = self._path(id).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def find(self, id: str) -> Import | None:
         """The import with this id; None if there is none that can be read."""
         if ID.fullmatch(id) is None or not self._path(id).is_file():

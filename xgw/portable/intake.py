@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import orjson
+
 from xgw import clock
 from xgw.events import Envelope
 from xgw.portable import kept
@@ -32,7 +34,9 @@ from xgw.store.transaction import Transaction
 
 ROWS_AT_ONCE = 1000
 BYTES_AT_ONCE = 4 << 20
-MOST_AGENTS = 10_000
+MOST_AGENTS = 16 << 20
+"""Bytes of all definitions of agents together."""
+
 LONGEST_NAME = 255
 
 Json = dict[str, Any]
@@ -134,12 +138,16 @@ def _written(
     """All rows and bodies; returns the head."""
     arrival = _Arrival(connection, store, file)
     head: Json = {"agents": []}
+    told = 0
     with contextlib.closing(arrival.contents):
         for name, value in read_pieces(file, versions):
             if name in FIELDS:
                 head[name] = value
             elif name == "agents":
                 head["agents"].append(_agent(value, len(head["agents"])))
+                told += len(orjson.dumps(value))
+                if told > MOST_AGENTS:
+                    raise BadBundle(f"the agents of the bundle are over {MOST_AGENTS >> 20} MiB")
             elif name == PAYLOADS:
                 arrival.body(value)
             else:
@@ -230,8 +238,6 @@ def _agent(value: Any, place: int) -> Json:
     is_one = isinstance(value, dict) and isinstance(value.get("name"), str)
     if not is_one or not isinstance(value.get("definition"), dict | None):
         raise BadBundle(f"agents[{place}] is no agent")
-    if place >= MOST_AGENTS:
-        raise BadBundle(f"the bundle has more than {MOST_AGENTS} agents")
     agent: Json = value
     return agent
 

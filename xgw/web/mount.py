@@ -32,8 +32,9 @@ CreateReader = Callable[[Import], Flask]
 class _Place:
     """One application; closed once it is let go of and nobody uses it any more."""
 
-    def __init__(self, app: Flask) -> None:
+    def __init__(self, app: Flask, stamp: tuple[int, int, int] | None) -> None:
         self.app = app
+        self.stamp = stamp
         self.users = 0
         self.is_left = False
 
@@ -76,13 +77,15 @@ class Mount:
 
     def _take(self, id: str) -> _Place:
         with self._lock:
-            one = self._imports.find(id)
-            if one is None:
-                self._let_go(id)
-                raise errors.not_found(f"there is no import {id[:64]!r}", code="import_not_found")
+            stamp = self._imports.stamp(id)
             place = self._places.get(id)
-            if place is None:
-                place = self._places[id] = _Place(self._create(one))
+            if place is None or place.stamp != stamp:
+                self._let_go(id)
+                one = self._imports.find(id) if stamp is not None else None
+                if one is None:
+                    message = f"there is no import {id[:64]!r}"
+                    raise errors.not_found(message, code="import_not_found")
+                place = self._places[id] = _Place(self._create(one), self._imports.stamp(id))
             self._places.move_to_end(id)
             place.users += 1
             while len(self._places) > KEPT:

@@ -23,6 +23,10 @@ from xgw.providers.demo.connection import Connection
 from xgw.providers.demo.pace import Pace
 
 HOST = "127.0.0.1"
+OWN_NAMES = frozenset({"127.0.0.1", "localhost"})
+LONGEST_WAIT = 86_400.0
+"""Seconds; a bundle may say anything."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -109,11 +113,20 @@ class _Exchange(Connection):
     def _answer(self, act: Callable[[str, float], None]) -> None:
         begun = clock.monotonic()
         try:
+            self._refuse_foreign()
             act(unquote(self.path.partition("?")[0]).rstrip("/"), begun)
         except ApiError as refusal:
             self.send_refusal(refusal)
         except ConnectionError:
             self.close_connection = True
+
+    def _refuse_foreign(self) -> None:
+        """ApiError 421 under another name: a page elsewhere may have had it point here."""
+        name = self.headers.get("Host", HOST).rpartition(":")[0] or self.headers.get("Host", HOST)
+        if name.lower() not in OWN_NAMES:
+            self.close_connection = True
+            message = f"this provider is at {HOST}, not at {name[:256]!r}"
+            raise ApiError(421, "invalid_request_error", message, code="misdirected_request")
 
     def _get(self, path: str, begun: float) -> None:
         status = self.server.reel.status()
@@ -154,7 +167,7 @@ class _Exchange(Connection):
     def _wait(self, pace: Pace, begun: float, ms: int) -> None:
         if self.server.speed:
             left = begun + ms / 1000 / self.server.speed - clock.monotonic()
-            pace.for_seconds(max(0.0, left))
+            pace.for_seconds(min(max(0.0, left), LONGEST_WAIT))
 
     def _head_of(self, script: Script) -> bytes:
         self._is_chunked = script.is_stream and self.request_version >= "HTTP/1.1"
