@@ -8,7 +8,7 @@ SHARED_BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format bench screenshots venv
+.PHONY: help serve test lint format bench screenshots zipapp binary clean venv
 
 help:
 	@echo "make serve    run xgw here (ARGS='--port 9000' for other options)"
@@ -17,6 +17,9 @@ help:
 	@echo "make format   format the code and mend what can be mended"
 	@echo "make bench    measure xgw beside direct calls"
 	@echo "make screenshots    take the documentation's pictures anew"
+	@echo "make zipapp   dist/xgw.pyz: all of xgw in one file, for a Python of this version"
+	@echo "make binary   dist/xgw: the same with Python inside"
+	@echo "make clean    take away what was built"
 
 serve: $(VENV)/.serve
 	@$(BIN)/xgw serve $(ARGS)
@@ -41,9 +44,31 @@ screenshots: $(VENV)/.dev
 	@$(PIP) install --editable '.[pictures]'
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py $(ARGS)
 
+# Without what pip notes of the folder that it was installed from; with mcp if it is here.
+zipapp: $(VENV)/.onefile
+	@rm -rf build/zipapp build/lib build/bdist.* dist/xgw.pyz
+	@mkdir -p dist
+	@echo "Installing xgw into build/zipapp ..."
+	@with=$$($(BIN)/python -c 'import mcp' 2>/dev/null && echo '[mcp]'); \
+	$(PIP) install --no-compile --target build/zipapp ".$$with"
+	@rm -rf build/zipapp/bin build/zipapp/xgw-*.dist-info/direct_url.json
+	@sed -i.bak '/direct_url.json/d' build/zipapp/xgw-*.dist-info/RECORD
+	@rm -f build/zipapp/xgw-*.dist-info/RECORD.bak
+	@$(BIN)/shiv --site-packages build/zipapp --console-script xgw --python '/usr/bin/env python3' --reproducible --output-file dist/xgw.pyz
+	@ls -l dist/xgw.pyz
+
+binary: $(VENV)/.onefile
+	@rm -rf build/binary dist/xgw
+	@echo "Putting xgw and Python together ..."
+	@$(BIN)/pyinstaller --noconfirm --log-level ERROR --workpath build/binary --distpath dist onefile/xgw.spec
+	@ls -l dist/xgw
+
+clean:
+	rm -rf build dist
+
 # A .venv that is missing, half made or whose Python is gone is made anew, and the stamps with it.
 READY := $(shell $(BIN)/python -c 'import pip' >/dev/null 2>&1 && echo yes)
-$(VENV)/.serve $(VENV)/.dev: setup.cfg pyproject.toml xgw/__init__.py $(if $(READY),,venv)
+$(VENV)/.serve $(VENV)/.dev $(VENV)/.onefile: setup.cfg pyproject.toml xgw/__init__.py $(if $(READY),,venv)
 
 $(VENV)/.serve:
 	@echo "Installing xgw into $(VENV) ..."
@@ -53,6 +78,11 @@ $(VENV)/.serve:
 $(VENV)/.dev:
 	@echo "Installing xgw and the tools of its tests into $(VENV) ..."
 	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.serve
+
+$(VENV)/.onefile:
+	@echo "Installing xgw and what makes one file of it into $(VENV) ..."
+	@$(PIP) install --editable '.[onefile]'
 	@touch $@ $(VENV)/.serve
 
 venv:

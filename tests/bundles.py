@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xgw.portable.chosen import Root
+from xgw.portable.imports import Imports, opened
 from xgw.portable.redaction import Redactor
 from xgw.portable.source import Asked
 from xgw.portable.writing import write
@@ -107,7 +109,7 @@ AT_MOST = 8
 
 
 def check_store(path: Path) -> None:
-    """What a test has recorded leaves as a document that is as it should be.
+    """What a test has recorded leaves as a document that is as it should be, and comes back.
 
     A store that a test has broken, or that is not of this version, is left alone.
     """
@@ -116,10 +118,29 @@ def check_store(path: Path) -> None:
     store = Store(path)
     try:
         if roots := newest(store):
-            document = read(export(store, *roots, redact=True))
+            text = export(store, *roots, redact=True)
+            document = read(text)
             assert named(document) - contents(document).keys() <= gone(store, document)
+            assert_same(document, there_and_back(text))
     finally:
         store.close()
+
+
+def there_and_back(text: bytes) -> Row:
+    """The document that an import of this one is exported as."""
+    with tempfile.TemporaryDirectory() as folder:
+        imported, _ = Imports(Path(folder, "xgw.db")).add(io.BytesIO(text), "there.json")
+        with opened(imported.path) as store:
+            again: Row = json.loads(export(store, redact=True))
+            return again
+
+
+def assert_same(document: Row, again: Row) -> None:
+    """These are one document, but for where the second came from."""
+    assert list(again) == list(document)
+    for name in document:
+        if name != "imported":
+            assert again[name] == document[name], name
 
 
 def newest(store: Store) -> list[tuple[str, str]]:

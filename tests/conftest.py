@@ -16,6 +16,20 @@ from visits import Visits
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
+LONGEST = (
+    "test_soak",
+    "test_bench",
+    "test_faults_crowds",
+    "test_browser_live",
+    "test_openapi",
+    "test_faults_kill",
+    "test_faults_store",
+    "test_agents_crowd",
+    "test_browser_screens",
+    "test_websocket",
+)
+"""The files that take the longest, in this order."""
+
 FOLDERS = (
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
@@ -33,10 +47,18 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests wait for processes and sockets most of their time."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return (len(usable(0)) if usable else os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest comes first, so that with several workers none waits for it at the end."""
-    items.sort(key=lambda item: item.path.stem != "test_soak")
+    """The longest come first, so that with several workers none waits for them at the end."""
+    places = {stem: place for place, stem in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -688,7 +688,7 @@ class TestMistakes:
             (
                 "[trace]\ncontent = true",
                 "1: [trace] is not a known table (known: server, storage, gateway, providers, "
-                "routes, prices, keys, agents, tools, redact)",
+                "routes, prices, keys, retention, agents, tools, redact)",
             ),
         ],
     )

@@ -12,7 +12,7 @@ from filled_pages import FilledPages, filled_pages
 from filled_store import FilledStore, selects
 from live_pages import Element
 from xgw import __version__, clock
-from xgw.config import Provider, Server
+from xgw.config import Provider, Retention, Server
 from xgw.queries import failures, sizes
 from xgw.store import migrations
 
@@ -157,7 +157,7 @@ def test_a_small_store_is_measured_whole(pages: FilledPages) -> None:
     for number in range(3):
         pages.filled.turn(session, turn_index=number, user_input="ü" * 100)
     page = health(pages)
-    shown = {row[0]: row[1:3] for row in cells(page.all("table", class_="plain")[-2])}
+    shown = {row[0]: row[1:3] for row in cells(page.all("table", class_="plain")[-3])}
     assert shown["turns"][0] == "3"
     assert shown["sessions"][0] == "1"
     assert shown["bodies"] == ["0", "0 B"]
@@ -221,8 +221,26 @@ def test_what_was_measured_serves_for_a_while(pages: FilledPages) -> None:
     health(pages)
     pages.filled.turn()
     assert len(pages.statements("/ui/health")) <= 3
-    shown = {row[0]: row[1] for row in cells(health(pages).all("table", class_="plain")[-2])}
+    shown = {row[0]: row[1] for row in cells(health(pages).all("table", class_="plain")[-3])}
     assert shown["turns"] == "0"
+
+
+def test_what_a_prune_would_take_is_told_by_age(tmp_path: Path) -> None:
+    with filled_pages(tmp_path, retention=Retention(bodies_days=30)) as pages:
+        filled, now = pages.filled, clock.now()
+        for days in (0, 10, 40):
+            began = now - timedelta(days=days)
+            session = filled.session(f"{days} days", created_at=began, last_turn_at=began)
+            turn = filled.turn(session, started_at=began, created_at=began)
+            filled.step(filled.run(turn), turn, input_payload=filled.body({"of": days}))
+        page = health(pages)
+        words = page.one(id="prune").text
+    shown = {row[0]: row[1:4] for row in cells(page.one(id="prune").one("table"))}
+    assert shown["7 days"] == ["2", "2", "18 B"]
+    assert shown["30 days"] == ["1", "1", "9 B"]
+    assert shown["90 days"] == ["0", "0", "0 B"]
+    assert "xgw prune --bodies-older-than 30d" in words
+    assert "Bodies are kept for 30 days · sessions for ever" in words
 
 
 # -- configuration, and what changes ---------------------------------------------------------------

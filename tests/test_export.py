@@ -23,6 +23,7 @@ from servers import DEADLINE
 from xgw.cli import main
 from xgw.portable.rows import COLUMNS
 from xgw.portable.source import Asked, moment, reading
+from xgw.portable.writing import FORMATS
 
 Row = dict[str, Any]
 
@@ -230,6 +231,17 @@ def test_half_of_a_surrogate_pair_in_an_old_row_does_not_stop_it(filled: FilledS
     assert document["messages"][0]["content"] == "half \ud83d done"
     assert document["sessions"][0]["metadata"] == {"name": "\ud83d"}
     assert document["turns"][0]["error_message"] == "no \ufffd utf-8"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_calls_that_are_none_stop_no_format(filled: FilledStore, format: str) -> None:
+    session = filled.session()
+    turn = filled.turn(session)
+    odd = [7, "x", None, {"function": 3, "id": 4}, {"function": {"name": [], "arguments": {}}}]
+    filled.message(session, turn, 0, role="assistant", content="odd", tool_calls=odd)
+    said = bundles.export(filled.store, ("session", session), format=format)
+    if format in ("json", "jsonl", "markdown", "html", "openai"):
+        assert b"odd" in said
 
 
 def test_what_is_recorded_meanwhile_is_not_in_it(filled: FilledStore) -> None:

@@ -26,7 +26,8 @@ from xgw.store.models import Payload
 from xgw.store.payloads import Shelf
 from xgw.store.transaction import MOST_IN_EVENTS, Transaction
 from xgw.store.writer import Writer
-from xgw.upkeep.sweep import Sweep
+from xgw.upkeep.marks import Marks
+from xgw.upkeep.sweep import DELETE, Sweep, Swept
 
 LENGTHS = (511, 512, 1024, TEXT_LIMIT, TEXT_LIMIT + 1, MOST_IN_EVENTS, MOST_IN_EVENTS + 1)
 
@@ -146,7 +147,7 @@ def test_parts_with_long_texts_are_shown_as_they_came(gate: Gate) -> None:
     assert gate.payload(reference["payload"]) == picture.encode()
     assert reference["size"] == len(picture)
     assert (answered["content"], answered["parts"]) == ("brief", {"reasoning_content": reasoning})
-    assert gate.services.sweep.sweep() == 0
+    assert gate.services.sweep.sweep() == Swept()
     assert gate.payload(reference["payload"]) == picture.encode()
 
 
@@ -208,12 +209,14 @@ def test_a_text_that_is_told_of_while_it_is_about_to_go(tmp_path: Path) -> None:
     shelf.begin_sweep()
     writer.kept.begin()
     assert writer.submit(tell).wait(DEADLINE)
-    assert sweep._delete(doomed) == 1  # the body, not the text in it
+    with Marks(store, lambda: None) as marks:
+        taken = sweep._take(marks, DELETE, [(key, 1) for key in doomed])
+    assert taken.count == 1  # the body, not the text in it
     writer.kept.end()
     shelf.end_sweep()
     [event] = events.list_events(store, 0)
     assert event.payload == {"text": text}
-    assert sweep.sweep() == 0
+    assert sweep.sweep() == Swept()
     writer.stop()
     with pytest.raises(LookupError):
         payloads.load(store, stored.hash)

@@ -20,6 +20,7 @@ import bundles
 from gateway_fixtures import Client, Reading, Reply, gate_and_model
 from scripted_model import Row, chat, named, says
 from servers import ROOT, eventually, in_process
+from xgw import clock
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.config.discovery import demo_agent
 from xgw.store import migrations
@@ -274,7 +275,22 @@ def test_real_answers_are_as_described(described: Described) -> None:
     check_events(described, session["id"])
     check_refusals(described, f"/export{path}")
     check_imports(described, described.get(f"/export{path}").body)
+    check_pruning(described, session["id"])
     assert described.tried == described.operations()
+
+
+def check_pruning(described: Described, session_id: str) -> None:
+    moment = clock.to_rfc3339(clock.now())
+    done = described.ask("post", "/prune", {"bodies_before": moment, "legacy": True}).json
+    assert done["bodies"]["count"] > 0
+    for listed in ("/turns", "/requests"):
+        shown = described.ask("get", f"{listed}?expand=payloads").json
+        assert "'pruned': True" in str(shown["data"])
+    refused = described.ask("post", "/prune", {"before": None})
+    assert (refused.status, refused.error["param"]) == (422, "before")
+    before = {"before": moment, "filters": {"kind": ["chat"], "q": "nothing like it"}}
+    assert described.ask("post", "/prune", before).json["sessions"] == 0
+    assert described.ask("get", f"/sessions/{session_id}").status == 200
 
 
 def check_changes(described: Described) -> None:

@@ -23,7 +23,8 @@ from xgw.store.models import Message, Payload, RequestLog, Step, Turn
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Bodies, Writer
-from xgw.upkeep.sweep import Stopped, Sweep
+from xgw.upkeep.marks import Marks
+from xgw.upkeep.sweep import DELETE, Stopped, Sweep, Swept
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_what_others_share_stays(gate: Gate) -> None:
     key = large["parts"][0]["image_url"]["url"]["payload"]
     assert len(gate.payload(key)) > 90_000
     # Nothing is left that nothing refers to.
-    assert gate.services.sweep.sweep() == 0
+    assert gate.services.sweep.sweep() == Swept()
 
 
 def test_the_record_stays_whole_under_traffic_deletions_and_sweeps(gate: Gate) -> None:
@@ -194,12 +195,12 @@ def test_a_body_that_was_handed_out_before_and_is_queued_after(shelved: Shelved)
     shelved.drop(shelved.keep(shelved.shelf.request(LONG)))
     in_hand = shelved.shelf.request(LONG)
     assert in_hand.rows == ()  # the store has it, so nothing is to be written
-    assert shelved.sweep.sweep() == 0
+    assert shelved.sweep.sweep() == Swept()
     shelved.keep(in_hand)
     shelved.settle()
     assert payloads.load(shelved.store, in_hand.hash) == LONG
     del in_hand
-    assert shelved.sweep.sweep() == 0
+    assert shelved.sweep.sweep() == Swept()
 
 
 def test_a_new_body_built_on_known_parts(shelved: Shelved) -> None:
@@ -244,7 +245,8 @@ def test_a_body_that_is_handed_out_while_it_is_about_to_go(shelved: Shelved) -> 
     doomed = sorted(kept(shelved.store))
     again = shelved.shelf.request(LONG)
     assert {row[0] for row in again.rows} == set(doomed)  # all of it is handed out anew
-    assert shelved.sweep._delete(doomed) == 0
+    with Marks(shelved.store, lambda: None) as marks:
+        assert shelved.sweep._take(marks, DELETE, [(key, 1) for key in doomed]).count == 0
     shelved.shelf.end_sweep()
     shelved.keep(again)
     shelved.settle()
@@ -256,7 +258,7 @@ def test_a_body_that_is_handed_out_after_it_went(shelved: Shelved) -> None:
     shelved.settle()
     shelved.drop(name)
     count = len(kept(shelved.store))
-    assert shelved.sweep.sweep() == count > 0
+    assert shelved.sweep.sweep().deleted.count == count > 0
     assert kept(shelved.store) == set()
     shelved.keep(shelved.shelf.request(LONG))
     shelved.settle()

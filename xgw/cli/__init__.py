@@ -47,6 +47,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "backfill_turns",
         "Give messages from before turns existed their turn.",
     ),
+    "prune": ("xgw.cli.prune", "prune", "Delete what is old, give room back."),
+    "backup": ("xgw.cli.backup", "backup", "Copy the store, while it is written too."),
+    "doctor": ("xgw.cli.doctor", "doctor", "Look for what is wrong, and say what to do."),
 }
 """Name → (module, attribute, short help). A module is imported when its command is used."""
 

@@ -26,9 +26,18 @@ class Refusal(WorkError):
         self.status = status
 
 
-def ask(server: ServerAddress, method: str, path: str, body: Any = None) -> Any:
-    """What the server answers; WorkError in its own words if it refuses or cannot be reached."""
-    with _answering(server, method, path, body) as response:
+def ask(
+    server: ServerAddress,
+    method: str,
+    path: str,
+    body: Any = None,
+    seconds: float | None = ANSWER_SECONDS,
+) -> Any:
+    """What the server answers; WorkError in its own words if it refuses or cannot be reached.
+
+    It may be silent for `seconds`, for ever if that is None.
+    """
+    with _answering(server, method, path, body, seconds) as response:
         return parse_answer(response.status, response.reason, response.read())
 
 
@@ -65,7 +74,11 @@ def parse_answer(status: int, reason: str, content: bytes) -> Any:
 
 @contextlib.contextmanager
 def _answering(
-    server: ServerAddress, method: str, path: str, body: Any
+    server: ServerAddress,
+    method: str,
+    path: str,
+    body: Any,
+    seconds: float | None = ANSWER_SECONDS,
 ) -> Iterator[http.client.HTTPResponse]:
     url = urlsplit(server.url)
     headers = {
@@ -75,7 +88,7 @@ def _answering(
         "Authorization": f"Bearer {server.key}",
         "User-Agent": f"xgw/{__version__}",
     }
-    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=seconds)
     try:
         connection.request(method, path, orjson.dumps(body or {}), headers)
         with connection.getresponse() as response:

@@ -157,7 +157,7 @@ def _alone(loaded: Loaded, store: Store) -> Iterator[tuple[Door, Store]]:
     log_to_stderr()
     _migrate(store)
     key = secrets.token_urlsafe(KEY_BYTES)
-    app = create_app(loaded, store, key)
+    app = create_app(loaded, store, key, serves=False)
     services = app.extensions["xgw"]
     services.start()
     try:

@@ -33,6 +33,21 @@ WIDE = 130
 TIME_HELP = "RFC 3339, a date, or how long ago: 90s, 15m, 2h, 7d."
 
 
+SESSION_FILTERS = {
+    "session_key": "The key by which a client names its session.",
+    "status": "active, archived or closed; archived ones show only if asked for.",
+    "kind": "chat or agent.",
+    "agent": "The agent's name.",
+    "model": "The model of the last call.",
+    "task_id": "The task that a client named.",
+    "end_user_id": "The end user that a client named.",
+    "has_error": "With a turn that ended in error, or without any.",
+    "running": "With a turn under way, or without any.",
+    "since": f"With activity since then. {TIME_HELP}",
+    "until": f"Begun until then. {TIME_HELP}",
+}
+
+
 def _with_imported(command: Callable[..., Any]) -> Callable[..., Any]:
     text = "Of what was imported, instead of the store's own."
     return click.option("--imported", "of_imports", is_flag=True, help=text)(command)
@@ -40,19 +55,7 @@ def _with_imported(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("query", nargs=-1)
-@reading.with_filters(
-    session_key="The key by which a client names its session.",
-    status="active, archived or closed; archived ones show only if asked for.",
-    kind="chat or agent.",
-    agent="The agent's name.",
-    model="The model of the last call.",
-    task_id="The task that a client named.",
-    end_user_id="The end user that a client named.",
-    has_error="With a turn that ended in error, or without any.",
-    running="With a turn under way, or without any.",
-    since=f"With activity since then. {TIME_HELP}",
-    until=f"Begun until then. {TIME_HELP}",
-)
+@reading.with_filters(**SESSION_FILTERS)
 @reading.with_page
 @_with_imported
 @with_configuration

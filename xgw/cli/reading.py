@@ -30,11 +30,11 @@ _SPELLINGS = {"session_id": ("-s", "--session"), "turn_id": ("--turn",)}
 
 @contextlib.contextmanager
 def opened(
-    config_path: Path | None, db: str | None, *, keys_known: bool = False
+    config_path: Path | None, db: str | None, *, keys_known: bool = False, any_schema: bool = False
 ) -> Iterator[tuple[Loaded, Store]]:
     """The configuration and its store, to be read; UsageError if there is none that can be.
 
-    `keys_known` as `load` has it.
+    `keys_known` as `load` has it; `any_schema` takes stores of other versions of xgw.
     """
     import peewee
 
@@ -44,7 +44,7 @@ def opened(
     store = Store(loaded.config.storage.path)
     _refuse_missing(store)
     try:
-        _refuse_foreign(store)
+        _refuse_foreign(store, any_schema=any_schema)
         yield loaded, store
     except peewee.DatabaseError as error:
         raise WorkError(f"the store {store.path} cannot be read: {error}") from None
@@ -59,8 +59,8 @@ def _refuse_missing(store: Store) -> None:
         raise UsageError(f"{store.path} is no store but a folder: name another with --db PATH")
 
 
-def _refuse_foreign(store: Store) -> None:
-    """UsageError unless the store has exactly the schema that this xgw knows."""
+def _refuse_foreign(store: Store, *, any_schema: bool) -> None:
+    """UsageError unless the store has exactly the schema that this xgw knows, or any of xgw's."""
     import peewee
 
     from xgw.store import migrations
@@ -71,6 +71,8 @@ def _refuse_foreign(store: Store) -> None:
     except peewee.DatabaseError as error:
         words = f"{store.path} is no store of xgw ({error}): name another with --db PATH"
         raise UsageError(words) from None
+    if any_schema:
+        return
     if newer := sorted(applied - known):
         words = f"{store.path} was written by a newer xgw (schema {newer[-1]}): upgrade xgw"
         raise UsageError(words)
@@ -108,9 +110,13 @@ def filters_of(noun: str, given: Mapping[str, Any]) -> Filters:
     """The filters of a list from a command's options; UsageError names the option."""
     from xgw.queries import filters
 
-    pairs = [(name, text) for name, value in given.items() for text in _texts(name, value)]
     with refused_as_usage():
-        return filters.parse(noun, pairs)
+        return filters.parse(noun, pairs_of(given))
+
+
+def pairs_of(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The same as names and texts, as the API takes them."""
+    return [(name, text) for name, value in given.items() for text in _texts(name, value)]
 
 
 def time_of(name: str, text: str | None) -> Any:
@@ -196,5 +202,6 @@ def payloads_of(store: Store, rows: Iterable[Row], *, bodies: bool) -> Payloads:
     from xgw.web.serialize import Payloads
 
     hashes = payloads.hashes_of(rows)
-    found = payloads.sizes(store, hashes)
-    return Payloads(found, payloads.bodies(store, found) if bodies else {})
+    found = payloads.known(store, hashes)
+    shown = payloads.bodies(store, found.sizes) if bodies else {}
+    return Payloads(found.sizes, shown, found.pruned)

@@ -78,7 +78,7 @@ def _body(page: Page, store: Store, title: str, key: str | None, *, cut: bool = 
         return
     body = payloads.find_body(store, key)
     if body is None:
-        page.section(title, "not in the store any more")
+        page.section(title, payloads.pruned_words(store, key) or "not in the store any more")
         return
     page.section(title, "cut in the record" if cut else "")
     page.text(body.decode(errors="replace"))

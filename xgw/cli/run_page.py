@@ -162,5 +162,7 @@ def _tool(page: Page, store: Store, step: Row) -> None:
         return
     key = step["output_payload"]
     output = payloads.find_body(store, key) if key else None
+    if (words := payloads.pruned_words(store, None if output else key)) is not None:
+        page.line(f"result    {words}", STEP_INDENT, "faint")
     if output is not None:
         page.text(output.decode(errors="replace"), STEP_INDENT, most=6, mark="result    ")

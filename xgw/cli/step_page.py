@@ -93,9 +93,9 @@ def _finish(step: Row) -> str | None:
 
 def _sent(page: Page, store: Store, step: Row, body: Any) -> None:
     if not isinstance(body, Mapping):
-        page.section(
-            "Sent", "not in the store any more" if body is None and step["input_payload"] else ""
-        )
+        gone = body is None and step["input_payload"]
+        words = payloads.pruned_words(store, step["input_payload"]) or "not in the store any more"
+        page.section("Sent", words if gone else "")
         if body is not None:
             page.json(body)
         return
@@ -254,7 +254,8 @@ def _tool(page: Page, store: Store, step: Row) -> None:
     page.section("Result")
     result = _body(store, step["output_payload"])
     if result is None:
-        page.line("none" if step["ended_at"] else "none yet", 2, "faint")
+        words = payloads.pruned_words(store, step["output_payload"])
+        page.line(words or ("none" if step["ended_at"] else "none yet"), 2, "faint")
     else:
         page.text(result)
 

@@ -15,6 +15,7 @@ from xgw.config.table import Bytes, Count, Seconds, Table
 
 DEMO_LABEL = "demo (scripted, no model)"
 
+Days = Annotated[int, Field(ge=0, le=36_500)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 Pause = Annotated[float, Field(ge=0, le=2_592_000, allow_inf_nan=False)]
@@ -168,6 +169,13 @@ class ClientKey(Table):
     org: Annotated[str, AfterValidator(rules.check_name)] | None = None
 
 
+class Retention(Table):
+    """`[retention]`: after how many days recorded bodies, and whole sessions, go; 0 keeps them."""
+
+    bodies_days: Days = 0
+    metadata_days: Days = 0
+
+
 class Redact(Table):
     """`[redact]`: what an export masks besides what it knows by itself."""
 
@@ -184,6 +192,7 @@ class Config(Table):
     routes: tuple[Route, ...] = ()
     prices: dict[str, Price] = Field(default_factory=dict)
     keys: tuple[ClientKey, ...] = ()
+    retention: Retention = Retention()
     agents: dict[str, Agent] = Field(default_factory=dict)
     tools: dict[str, Tool] = Field(default_factory=dict)
     redact: Redact = Redact()

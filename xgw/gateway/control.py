@@ -5,6 +5,7 @@ It goes by the same states and locks as the traffic, so that neither undoes what
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -134,6 +135,44 @@ class Control:
                 project_id, session_id, lambda: self._deleted(session_id)
             )
             return successor.last_ticket
+
+    def prune_session(self, session: Row, before: datetime.datetime) -> bool:
+        """Delete a session without activity since then; False if it has had some, or has just now.
+
+        Nothing is cancelled for it.
+        """
+        taken = self._sessions.take(session["project_id"], session["id"])
+        try:
+            return self._prune(taken, session["id"], before)
+        finally:
+            self._sessions.release(taken)
+
+    def _prune(self, session: SessionState, session_id: str, before: datetime.datetime) -> bool:
+        key, project_id = session.session_key, session.project_id
+        successor = SessionState(ids.mint("sess"), key, project_id, exists=False)
+        deleted: list[bool] = []
+
+        def gone() -> None:
+            deleted.append(True)
+            self._deleted(session_id)
+
+        with successor.lock:
+            with session.lock:
+                busy = any(turn.under_way for turn in session.turns.values())
+                if busy or session.session_id != session_id or session.successor is not None:
+                    return False
+                self._sessions.supersede(session, successor)
+                ticket = self._edits.prune_session(
+                    project_id,
+                    session_id,
+                    before,
+                    gone=gone,
+                    kept=lambda: self._sessions.reinstate(session, successor),
+                )
+                successor.last_ticket = ticket
+            # Whoever comes with its key meanwhile waits: it may stay.
+            self._wait(ticket)
+        return bool(deleted)
 
     def _deleted(self, session_id: str) -> None:
         self._sessions.forget(session_id)

@@ -160,6 +160,15 @@ class Sessions:
             self._by_id[successor.session_id] = successor
             session.successor = successor
 
+    def reinstate(self, session: SessionState, successor: SessionState) -> None:
+        """The session was not deleted after all: whoever has its successor finds it again."""
+        with self._lock:
+            self._leaving.discard(session.session_id)
+            self._drop(successor.session_id)
+            self._by_key[session.project_id, session.session_key] = session
+            self._by_id[session.session_id] = session
+            session.successor, successor.successor = None, session
+
     def is_leaving(self, session_id: str) -> bool:
         """Whether someone deletes this session right now."""
         return session_id in self._leaving

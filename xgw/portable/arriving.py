@@ -18,7 +18,7 @@ from xgw.events import TEXTS, TYPES
 from xgw.frozen import frozen
 from xgw.portable.parsing import TABLES
 from xgw.portable.refusal import BadBundle
-from xgw.portable.shapes import SHAPES
+from xgw.portable.shapes import shape_of
 from xgw.queries.payloads import COLUMNS as OF_PAYLOADS
 from xgw.store import models
 from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
@@ -230,7 +230,7 @@ def _column(table: str, field: Any) -> Column:
     if name == "seq":
         return Column(_seq, null=False)
     if isinstance(field, JsonField):
-        shape = SHAPES.get(name)
+        shape = shape_of(table, name)
         return Column(shape or (lambda value: value), null, is_json=True, may_be_left_out=True)
     if isinstance(field, ToldField):
         return Column(_told_of, null, is_json=True)

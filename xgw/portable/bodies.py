@@ -21,7 +21,7 @@ from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.digits import packed_hash
 from xgw.store.listing import FAN_OUT
-from xgw.store.rows import digest, entries, opened, spelled_out
+from xgw.store.rows import PRUNED, digest, entries, opened, spelled_out
 from xgw.store.templates import WORTH_IT
 
 LISTED_FROM = 4096
@@ -109,7 +109,7 @@ class Bodies:
     def _row(self, key: str) -> tuple[int, str, bytes]:
         found = "SELECT size, codec, data FROM payloads WHERE hash = ?"
         rows = self.store.sql(found, (packed_hash(key),))
-        if not rows:
+        if not rows or rows[0][1] == PRUNED:
             raise Gone(key)
         size, codec, content = rows[0]
         return size, codec, opened(codec, content)

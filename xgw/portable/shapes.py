@@ -85,6 +85,12 @@ def _budget(value: Any) -> dict[str, Any]:
     return found
 
 
+def shape_of(table: str, column: str) -> Shape | None:
+    """What stands in a JSON column of a table; None where it may be anything."""
+    # A message's calls are what a client or a model sent, a step's were read by xgw.
+    return _list if (table, column) == ("messages", "tool_calls") else SHAPES.get(column)
+
+
 SHAPES: dict[str, Shape] = {
     "artifacts": _list,
     "budget": _budget,

@@ -7,9 +7,12 @@ from typing import Any
 
 import orjson
 
+from xgw import spelling
+from xgw.frozen import frozen
 from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.models import Payload
+from xgw.store.rows import PRUNED
 
 COLUMNS = (
     "input_payload",
@@ -31,12 +34,39 @@ def hashes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(found)
 
 
-def sizes(store: Store, hashes: list[str]) -> dict[str, int]:
-    """Sizes in bytes, of those that the store still has: one statement."""
-    if not hashes:
-        return {}
-    query = Payload.select(Payload.hash, Payload.size).where(Payload.hash.in_(hashes))
-    return {row["hash"]: row["size"] for row in store.fetch(query)}
+@frozen
+class Known:
+    """What the store tells of bodies: sizes in bytes, and which of them were pruned."""
+
+    sizes: dict[str, int]
+    pruned: frozenset[str] = frozenset()
+
+
+NOTHING = Known({})
+
+
+def known(store: Store, hashes: Iterable[str]) -> Known:
+    """Of those that the store has, or had until they were pruned: one statement."""
+    wanted = list(hashes)
+    if not wanted:
+        return NOTHING
+    query = Payload.select(Payload.hash, Payload.size, Payload.codec)
+    rows = store.fetch(query.where(Payload.hash.in_(wanted)))
+    pruned = frozenset(row["hash"] for row in rows if row["codec"] == PRUNED)
+    return Known({row["hash"]: row["size"] for row in rows}, pruned)
+
+
+def sizes(store: Store, hashes: Iterable[str]) -> dict[str, int]:
+    """Sizes in bytes, of those that the store still has."""
+    found = known(store, hashes)
+    return {key: size for key, size in found.sizes.items() if key not in found.pruned}
+
+
+def pruned_words(store: Store, key: str | None) -> str | None:
+    """What to say in the place of a body that was pruned; None if it was not."""
+    if key is None or key not in (found := known(store, [key])).pruned:
+        return None
+    return f"body pruned: {spelling.size(found.sizes[key])}, hash {key}"
 
 
 def bodies(store: Store, hashes: Iterable[str]) -> dict[str, Any]:

@@ -133,10 +133,14 @@ def _kinds(
 
 def _sum_of(model: type[Table], count: int) -> str:
     """How many of these rows there are, and the bytes of their values."""
-    lengths = " + ".join(_length(field.column_name) for field in model._meta.sorted_fields)
     marks = ", ".join("?" * count)
     table = model._meta.table_name
-    return f"SELECT COUNT(*), TOTAL({lengths}) FROM {table} WHERE rowid IN ({marks})"
+    return f"SELECT COUNT(*), TOTAL({lengths(model)}) FROM {table} WHERE rowid IN ({marks})"
+
+
+def lengths(model: type[Table]) -> str:
+    """An expression for the bytes of a row's values."""
+    return " + ".join(_length(field.column_name) for field in model._meta.sorted_fields)
 
 
 def _length(column: str) -> str:

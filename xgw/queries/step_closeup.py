@@ -20,6 +20,7 @@ from xgw.queries.snapshot import snapshot
 from xgw.queries.spelled import Brought, SelectByIds
 from xgw.store.database import Store
 from xgw.store.models import Event, Run, Step, Turn
+from xgw.store.rows import PRUNED
 
 MOST_ATTEMPTS = 50
 """As many steps before and after this one are looked at for attempts of its call."""
@@ -166,6 +167,11 @@ _NEAREST = (
     " WHERE one.id = ? AND r.run_index {than} mine.run_index{failed}"
     " ORDER BY r.run_index {order}, s.step_index {order} LIMIT 1))"
 )
+# How large a body was that was pruned; null for one that is there.
+_PRUNED = (
+    "(SELECT size FROM payloads AS gone JOIN steps AS one ON one.id = ?"
+    f" WHERE gone.hash = packed_hash(COALESCE(one.{{column}}, '')) AND gone.codec = '{PRUNED}')"
+)
 _HANDOFF = (
     # What it was done for is above it; of a tool that is the call which asked for it.
     "SELECT above.id FROM steps AS one"
@@ -182,6 +188,11 @@ _NEIGHBOURS = {
     "next_failed_id": _NEAREST.format(failed=_FAILED, **_AFTER),
 }
 
+_GONE = {
+    "pruned_sent": _PRUNED.format(column="input_payload"),
+    "pruned_received": _PRUNED.format(column="output_payload"),
+}
+
 
 def _step(ids: Sequence[str]) -> peewee.ModelSelect[Step]:
     [step_id] = ids
@@ -190,6 +201,7 @@ def _step(ids: Sequence[str]) -> peewee.ModelSelect[Step]:
     neighbours = (
         peewee.SQL(text, [step_id, step_id]).alias(name) for name, text in _NEIGHBOURS.items()
     )
+    gone = (peewee.SQL(text, [step_id]).alias(name) for name, text in _GONE.items())
     return (
         Step.select(
             Step,
@@ -204,6 +216,7 @@ def _step(ids: Sequence[str]) -> peewee.ModelSelect[Step]:
             newest,
             peewee.SQL(f"({_HANDOFF})", [step_id]).alias("handoff_id"),
             *neighbours,
+            *gone,
         )
         .join(Turn, on=(Turn.id == Step.turn_id))
         .join_from(Step, Run, on=(Run.id == Step.run_id))

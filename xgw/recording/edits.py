@@ -6,11 +6,13 @@ unit of work; the tickets tell when it is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from xgw import clock
 from xgw.errors import ApiError
+from xgw.queries.aged import IDLE
 from xgw.recording import owner, sessions
 from xgw.recording.facts import Scope, SessionFacts
 from xgw.recording.forks import Shown, fork_session
@@ -31,6 +33,12 @@ DELETIONS = (
     "DELETE FROM sessions WHERE id = ?",
 )
 
+OF_TURNS = (
+    ("request_logs", "turn_id"),
+    ("messages", "turn_id"),
+    ("steps", "turn_id"),
+    ("turns", "id"),
+)
 OPEN_RUN = (
     "SELECT t.project_id, t.session_id, t.id, r.id, t.trace_id, t.task_id, r.run_index, r.kind, "
     "r.from_run_id, r.status FROM turns t JOIN runs r ON r.turn_id = t.id "
@@ -84,15 +92,68 @@ class Edits:
         at = clock.now()
 
         def work(tx: Transaction) -> None:
-            tx.write()  # those of the same transaction go too
-            tx.execute(DELETE_EVENTS, (packed_id(session_id, "sess"),))
-            for statement in DELETIONS:
-                tx.execute(statement, (session_id,))
-            count_deletion(tx)
-            tx.emit("session.deleted", at, project_id, {}, session_id=session_id)
+            _delete_session(tx, project_id, session_id, at)
             tx.after_commit.append(gone)
 
         return self._writer.submit(work, part=Part(lost=gone))
+
+    def prune_session(
+        self,
+        project_id: str,
+        session_id: str,
+        before: datetime.datetime,
+        *,
+        gone: Callable[[], None],
+        kept: Callable[[], None],
+    ) -> Ticket:
+        """The same if it has had no activity since then, and nothing is under way in it.
+
+        One of `gone` and `kept` is called.
+        """
+        at = clock.now()
+
+        def work(tx: Transaction) -> None:
+            tx.write()
+            if tx.one(IDLE, (session_id, before)) is None:
+                tx.after_commit.append(kept)
+                return
+            _delete_session(tx, project_id, session_id, at)
+            tx.after_commit.append(gone)
+
+        return self._writer.submit(work, part=Part(lost=kept))
+
+    def delete_turns(self, turns: Sequence[str]) -> Ticket:
+        """Turns without a session and everything under them, their events too."""
+        places = ", ".join("?" * len(turns))
+
+        def work(tx: Transaction) -> None:
+            tx.write()
+            packed = [packed_id(turn, "turn") for turn in turns]
+            tx.execute(f"DELETE FROM events WHERE turn_id IN ({places})", packed)
+            for table, column in OF_TURNS:
+                tx.execute(f"DELETE FROM {table} WHERE {column} IN ({places})", turns)
+            count_deletion(tx)
+
+        return self._writer.submit(work)
+
+    def delete_requests(self, requests: Sequence[str]) -> Ticket:
+        """Requests that belong to no turn."""
+        places = ", ".join("?" * len(requests))
+
+        def work(tx: Transaction) -> None:
+            tx.execute(f"DELETE FROM request_logs WHERE id IN ({places})", requests)
+            count_deletion(tx)
+
+        return self._writer.submit(work)
+
+    def delete_events(self, numbers: Sequence[int]) -> Ticket:
+        """Events by their `seq`."""
+        places = ", ".join("?" * len(numbers))
+
+        def work(tx: Transaction) -> None:
+            tx.execute(f"DELETE FROM events WHERE seq IN ({places})", numbers)
+
+        return self._writer.submit(work)
 
     def end_turn(
         self, turn_id: str, cause: Cause = USER_CANCEL, seen: tuple[str, str] | None = None
@@ -112,6 +173,17 @@ class Edits:
                 close_open_work(tx, scope, cause, clock.now())
 
         return self._writer.submit(work)
+
+
+def _delete_session(
+    tx: Transaction, project_id: str, session_id: str, at: datetime.datetime
+) -> None:
+    tx.write()  # those of the same transaction go too
+    tx.execute(DELETE_EVENTS, (packed_id(session_id, "sess"),))
+    for statement in DELETIONS:
+        tx.execute(statement, (session_id,))
+    count_deletion(tx)
+    tx.emit("session.deleted", at, project_id, {}, session_id=session_id)
 
 
 def count_deletion(tx: Transaction) -> None:

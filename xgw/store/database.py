@@ -88,13 +88,6 @@ class Store:
 
         It never makes a file: sqlite3.OperationalError if there is none (any more).
         """
-        connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode=rw",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=512,
-        )
         pragmas = {
             "busy_timeout": busy_ms,
             "journal_mode": "wal",
@@ -103,6 +96,29 @@ class Store:
             "cache_size": -16000,
             "wal_autocheckpoint": LOG_PAGES,
         }
+        return self._open("mode=rw", pragmas)
+
+    def open_reader(self) -> sqlite3.Connection:
+        """A connection of its own that only reads, with temporary tables of its own.
+
+        It also reads a file in a folder that is closed to it, as long as nobody else has it open.
+        """
+        pragmas: dict[str, object] = {"busy_timeout": 5000, "cache_size": -16000}
+        try:
+            return self._open("mode=ro", pragmas)  # the size of the cache has it look into the file
+        except sqlite3.OperationalError:
+            if self.path.with_name(f"{self.path.name}-wal").exists():
+                raise
+            return self._open("mode=ro&immutable=1", pragmas)
+
+    def _open(self, mode: str, pragmas: dict[str, object]) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
         try:
             for function, arguments in FUNCTIONS:
                 name = function.__name__

@@ -72,10 +72,12 @@ class Shelf:
     """Prepares rows for bodies and remembers which hashes are surely in the store.
 
     Hashes become known by `committed`, never before, so that a unit that was rolled back cannot
-    leave a reference to nothing.
+    leave a reference to nothing. `others_delete`: another process may delete payloads here, so that
+    nothing is ever surely in the store.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, others_delete: bool = False) -> None:
+        self._others_delete = others_delete
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._before: set[str] = set()
@@ -88,7 +90,7 @@ class Shelf:
     def committed(self, rows: Iterable[PayloadRow]) -> None:
         """These rows were committed."""
         with self._lock:
-            if self.pins.sweeping:
+            if self.pins.sweeping or self._others_delete:
                 return
             if len(self._known) > KNOWN_LIMIT:
                 self._before, self._known = self._known, set()

@@ -9,7 +9,7 @@ import orjson
 
 from xgw.store.database import Store
 from xgw.store.digits import packed_hash, whole_hash
-from xgw.store.rows import entries, opened, references, spelled_out, woven
+from xgw.store.rows import PRUNED, entries, opened, references, spelled_out, woven
 
 BATCH = 400
 HASH_DIGITS = 32
@@ -138,7 +138,7 @@ def parts(store: Store, keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def sizes(store: Store, keys: Iterable[str]) -> dict[str, int]:
-    """Size in bytes by hash, of those that the store has."""
+    """Size in bytes by hash, of those that the store has, and of those that were pruned."""
     wanted = list(dict.fromkeys(keys))
     found: dict[str, int] = {}
     for at in range(0, len(wanted), BATCH):
@@ -160,7 +160,7 @@ def _opened(found_rows: Iterable[Sequence[Any]]) -> tuple[Opened, set[str]]:
     found: Opened = {}
     missing: set[str] = set()
     for key, codec, content in found_rows:
-        if codec is None:
+        if codec is None or codec == PRUNED:
             missing.add(key)
         else:
             found[key] = (codec, opened(codec, content))

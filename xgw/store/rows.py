@@ -11,7 +11,8 @@ the text of a JSON string literal, `{"a": hash}` for the literal spelled in ASCI
 `{"l": root, "s": separator}` for a list, `{"n": hashes, "s": separator}` for a short one or the end
 of a long one, `{"e": hash}` for each element of a list that is spaced unevenly. `stream` is a
 streamed answer: packed likewise, the reference to what is said in it and the fields of
-`templates.Stream`.
+`templates.Stream`. `pruned` holds nothing any more: of the body its size is all that is left, until
+the very same one is recorded again.
 
 What is packed is a byte 2, the JSON packed with `packing.FORMS`, in which a zero stands for each
 hash and its quotes, and the hashes of 16 bytes one after the other. Behind a byte 1 the hashes are
@@ -35,6 +36,8 @@ from xgw.store.templates import LONG, Stream, take_out_stream, take_out_texts
 
 PACKED_FROM = 200
 """Bytes from which it pays to compress."""
+
+PRUNED = "pruned"
 
 _WITH_FORMS = b"\x01"
 _AND_HASHES = b"\x02"

@@ -16,7 +16,16 @@ from xgw.store.digits import packed_hash, packed_id
 from xgw.store.held import HeldRow, HeldRows
 from xgw.store.layouts import laid_out
 from xgw.store.pins import Kept
-from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long, key_named, opened, put
+from xgw.store.rows import (
+    PRUNED,
+    REFERENCE,
+    PayloadRow,
+    digest,
+    is_long,
+    key_named,
+    opened,
+    put,
+)
 from xgw.store.templates import LONG, take_out_texts
 from xgw.store.told import packed
 
@@ -25,6 +34,10 @@ NOTHING: Row = {}
 NO_TEXTS: dict[str, str] = {}
 
 PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
+UNLESS_THERE = (
+    " ON CONFLICT (hash) DO UPDATE SET codec = excluded.codec, data = excluded.data"
+    f" WHERE payloads.codec = '{PRUNED}'"
+)
 EVENT_COLUMNS = (
     "type",
     "at",
@@ -201,9 +214,9 @@ class Transaction:
     # -- payloads ------------------------------------------------------------------------------
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
-        """Payload rows; those already there stay."""
+        """Payload rows; those already there stay, those that were pruned are whole again."""
         kept = [(packed_hash(key), *columns) for key, *columns in rows]
-        self.insert_all("INSERT OR IGNORE", "payloads", PAYLOAD_COLUMNS, kept)
+        self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
         self._there.update(row[0] for row in rows)
 
     def keep(self, content: bytes) -> str:
@@ -261,13 +274,19 @@ class Transaction:
             return True
         if self._kept.sweeping:
             return False
-        if not self.stored("SELECT 1 FROM payloads WHERE hash = ?", (packed_hash(key),)):
+        found = self.stored("SELECT codec FROM payloads WHERE hash = ?", (packed_hash(key),))
+        if not found or found[0][0] == PRUNED:
             return False
         self._there.add(key)
         return True
 
     def insert_all(
-        self, verb: str, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
+        self,
+        verb: str,
+        table: str,
+        columns: tuple[str, ...],
+        rows: Sequence[Sequence[Any]],
+        clash: str = "",
     ) -> int:
         """Many rows in one statement: each step of SQLite lets other threads run in between.
 
@@ -277,7 +296,7 @@ class Transaction:
         while at < len(rows):
             count = next(size for size in SIZES if size <= len(rows) - at)
             values = [value for row in rows[at : at + count] for value in row]
-            cursor = self._connection.execute(_insert(verb, table, columns, count), values)
+            cursor = self._connection.execute(_insert(verb, table, columns, count, clash), values)
             last = cursor.lastrowid or last
             at += count
         return last
@@ -379,11 +398,11 @@ def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int) -> str:
+def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int, clash: str = "") -> str:
     statement = _statements.get((verb, table, columns, rows))
     if statement is None:
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         values = ", ".join([f"({marks})"] * rows)
-        statement = f"{verb} INTO {table} ({names}) VALUES {values}"
+        statement = f"{verb} INTO {table} ({names}) VALUES {values}{clash}"
         _statements[verb, table, columns, rows] = statement
     return statement

@@ -2,67 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-import orjson
-
+from xgw.queries.sizes import lengths
 from xgw.store import told
 from xgw.store.database import Store
-from xgw.store.digits import packed_hash, whole_hash
-from xgw.store.rows import leads_to
+from xgw.store.digits import packed_hash, packed_id, whole_hash, whole_id
+from xgw.store.models import Event, Message, RequestLog, Run, Session, Step, Table, Turn
+from xgw.store.rows import PRUNED, leads_to
+from xgw.upkeep.references import TABLES, named_in
 
 ROWS = 2000
 BODIES = 200
-
-COLUMNS = (
-    ("turns", "input_payload"),
-    ("turns", "config_snapshot"),
-    ("steps", "input_payload"),
-    ("steps", "output_payload"),
-    ("request_logs", "request_payload"),
-    ("request_logs", "response_body"),
-)
-"""Where a row names a payload by its hash."""
+TURNS = 200
 
 MARKED = "CREATE TEMP TABLE marked (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE)"
+SPENT = "CREATE TEMP TABLE spent (id TEXT PRIMARY KEY) WITHOUT ROWID"
+# Of events the ids are packed: both spellings stand in it, as they are.
+LEAVING = "CREATE TEMP TABLE leaving (id BLOB PRIMARY KEY) WITHOUT ROWID"
 MARK = "INSERT OR IGNORE INTO temp.marked (hash) "
-INSIDE = "rowid > ? AND rowid <= ?"
-PARTS = f"SELECT parts FROM messages WHERE {INSIDE} AND parts LIKE '%\"payload\"%'"
-# Where a column is the name of a payload, not the value itself.
-NAMES = (
-    ("messages", "substr(content, 2)", "substr(content, 1, 1) = char(31)"),
-    ("messages", "substr(parts, 8, 32)", "substr(parts, 1, 7) = '\"\\u001f'"),
-    ("turns", "substr(user_input, 2)", "substr(user_input, 1, 1) = char(31)"),
-    ("turns", "substr(final_output, 2)", "substr(final_output, 1, 1) = char(31)"),
-)
-TOLD = f"SELECT payload FROM events WHERE {INSIDE}"
+INSIDE = "r.rowid > ? AND r.rowid <= ?"
+
+_STAYS = "NOT EXISTS (SELECT 1 FROM temp.leaving l WHERE l.id IN ({}))"
+# A request without a turn stands for itself.
+_IS_SPENT = "EXISTS (SELECT 1 FROM temp.spent s WHERE s.id = COALESCE({}, r.id))"
+_IS_NAME = "substr({0}, 1, 1) = char(31)"
+
+
 # In the order in which they were marked: what a body refers to is marked behind it.
 BODIES_MARKED = (
-    "SELECT p.codec, p.data FROM temp.marked m JOIN payloads p ON p.hash = m.hash "
-    "WHERE m.id > ? AND m.id <= ? AND p.codec IN ('parts', 'list', 'stream')"
+    "SELECT m.id, p.codec, p.data FROM temp.marked m LEFT JOIN payloads p ON p.hash = m.hash "
+    "WHERE m.id > ? ORDER BY m.id LIMIT ?"
 )
 LAST_OF_NEXT = "SELECT hash FROM payloads WHERE hash > ? ORDER BY hash LIMIT 1 OFFSET ?"
 UNMARKED = (
-    "SELECT hash FROM payloads p WHERE hash > ? AND hash <= ? "
+    "SELECT hash, length(data) FROM payloads p WHERE hash > ? AND hash <= ? "
     "AND NOT EXISTS (SELECT 1 FROM temp.marked m WHERE m.hash = p.hash) ORDER BY hash"
 )
 # Texts, which no hash of xgw's own is, stand before all bytes.
 FIRST, BEYOND = "", b"\xff" * 17
 """Smaller and greater than every hash."""
 
+ROWS_OF: tuple[type[Table], ...] = (Session, Turn, Run, Step, Message, RequestLog, Event)
+ENDED = "('success', 'error', 'cancelled')"
+
+Found = list[tuple[str, int]]
+"""Hashes of payloads, and the bytes that each takes."""
+
 
 class Marks:
-    """Marks on hashes, for one thread and a `with` block; many short statements.
+    """Marks on hashes, for one thread at a time and a `with` block; many short statements.
 
     `breathe` is called between them and may raise to end the work.
     """
 
     def __init__(self, store: Store, breathe: Callable[[], None]) -> None:
         self._breathe = breathe
-        self._connection = store.open_writer()
-        self._connection.execute(MARKED)
+        self._connection = store.open_reader()
+        for statement in (MARKED, SPENT, LEAVING):
+            self._connection.execute(statement)
+        self._seen = dict.fromkeys(TABLES, 0)
+        self._followed = 0
 
     def __enter__(self) -> Marks:
         return self
@@ -75,64 +77,178 @@ class Marks:
     ) -> None:
         self._connection.close()
 
+    # -- what is not to be marked --------------------------------------------------------------
+
+    def spend(self, before: str, sessions: Iterable[str] | None = None) -> None:
+        """The bodies of turns that ended before then count no more; of these sessions alone.
+
+        So do those of requests without a turn, unless sessions are given.
+        """
+        ended = (
+            f"INSERT INTO temp.spent SELECT r.id FROM turns r WHERE {INSIDE} "
+            f"AND r.status IN {ENDED} AND COALESCE(r.ended_at, r.started_at, r.created_at) < ?"
+        )
+        if sessions is not None:
+            self._connection.execute("CREATE TEMP TABLE chosen (id TEXT PRIMARY KEY)")
+            self._insert("chosen", sessions)
+            ended += " AND r.session_id IN (SELECT id FROM temp.chosen)"
+        for start, end in self._ranges("turns"):
+            self._connection.execute(ended, (start, end, before))
+        alone = (
+            f"INSERT INTO temp.spent SELECT r.id FROM request_logs r WHERE {INSIDE} "
+            "AND r.turn_id IS NULL AND COALESCE(r.ended_at, r.started_at) < ?"
+        )
+        for start, end in self._ranges("request_logs") if sessions is None else ():
+            self._connection.execute(alone, (start, end, before))
+
+    def leave(self, ids: Iterable[str]) -> None:
+        """Sessions and turns that are to go: what their rows refer to counts no more."""
+        for id in ids:
+            prefix = id.partition("_")[0]
+            self._insert("leaving", (id, packed_id(id, prefix)))
+
+    def leaving_bytes(self) -> int:
+        """What the rows take that are to go, without indexes."""
+        total = 0
+        for model in ROWS_OF:
+            table = model._meta.table_name
+            owners = "r.id" if table == "sessions" else TABLES[table].owners
+            text = f"SELECT TOTAL({lengths(model)}) FROM {table} r WHERE NOT "
+            total += int(self._rows(text + _STAYS.format(owners))[0][0])
+        return total
+
+    # -- marking -------------------------------------------------------------------------------
+
     def mark(self, hashes: Iterable[str]) -> None:
         """These are needed."""
         self._connection.executemany(f"{MARK} VALUES (?)", [(packed_hash(key),) for key in hashes])
 
     def mark_referenced(self) -> None:
         """Everything that rows refer to, and everything that those payloads refer to."""
-        for table, column in COLUMNS:
-            for start, end in self._ranges(table, "rowid", ROWS):
-                found = f"SELECT packed_hash({column}) FROM {table} WHERE {INSIDE}"
-                named = f"{found} AND {column} IS NOT NULL"
-                self._connection.execute(MARK + named, (start, end))
-        for table, key, is_name in NAMES:
-            for start, end in self._ranges(table, "rowid", ROWS):
-                found = f"SELECT packed_hash({key}) FROM {table} WHERE {INSIDE} AND {is_name}"
-                self._connection.execute(MARK + found, (start, end))
-        for start, end in self._ranges("messages", "rowid", ROWS):
-            for (parts,) in self._rows(PARTS, start, end):
-                self.mark(_named_in(orjson.loads(parts)))
-        for start, end in self._ranges("events", "rowid", ROWS):
-            for (payload,) in self._rows(TOLD, start, end):
-                self.mark(_named_in(told.unpacked(payload)))
-        for start, end in self._ranges("temp.marked", "id", BODIES):
-            for codec, data in self._rows(BODIES_MARKED, start, end):
-                self.mark(leads_to(codec, data))
+        newest = self._newest()
+        for table, upto in newest.items():
+            for start, end in self._ranges(table, upto):
+                self._mark_rows(table, INSIDE, (start, end), spares=True)
+        self._seen = newest
+        self._follow(self._breathe)
 
-    def unmarked(self) -> Iterator[list[str]]:
+    def catch_up(self, *, hurry: bool = False) -> None:
+        """Everything that was committed since, by other processes too; without a pause in a hurry.
+
+        New rows are the last ones of their tables, and what became of others is told by events.
+        """
+        breathe = _go_on if hurry else self._breathe
+        newest, seen = self._newest(), self._seen
+        for table, upto in newest.items():
+            self._mark_rows(table, INSIDE, (min(seen[table], upto), upto))
+        # Rows are found by their turn, however old they are.
+        for turns in self._turns_told_of(seen["events"], newest["events"]):
+            breathe()
+            marks = ", ".join("?" * len(turns))
+            for table, at in TABLES.items():
+                if table != "events":
+                    self._mark_rows(table, f"{at.turn} IN ({marks})", turns)
+        self._seen = newest
+        self._follow(breathe)
+
+    def has(self, key: str) -> bool:
+        """Whether it is needed."""
+        return bool(self._rows("SELECT 1 FROM temp.marked WHERE hash = ?", packed_hash(key)))
+
+    # -- what is left over ---------------------------------------------------------------------
+
+    def spent_bodies(self) -> Iterator[tuple[Found, list[str]]]:
+        """Bodies that count no more and that nothing else refers to, in lists that may be empty.
+
+        First those that are there, then those of which nothing but the size is there any more.
+        """
+        for table, at in TABLES.items():
+            for start, end in self._ranges(table) if at.bodies else ():
+                found: dict[str, tuple[str, int]] = {}
+                for column in at.bodies:
+                    text = (
+                        f"SELECT p.hash, p.codec, length(p.data) FROM {table} r JOIN payloads p "
+                        f"ON p.hash = packed_hash(COALESCE(r.{column}, '')) WHERE {INSIDE} "
+                        f"AND r.{column} IS NOT NULL AND {_IS_SPENT.format(at.turn)} "
+                        f"AND {_STAYS.format(at.owners)} "
+                        "AND NOT EXISTS (SELECT 1 FROM temp.marked m WHERE m.hash = p.hash)"
+                    )
+                    for key, codec, size in self._rows(text, start, end):
+                        found[whole_hash(key)] = (codec, size)
+                there = [(key, size) for key, (codec, size) in found.items() if codec != PRUNED]
+                yield there, [key for key, (codec, _) in found.items() if codec == PRUNED]
+
+    def unmarked(self) -> Iterator[Found]:
         """Payloads without a mark, in lists that may be empty."""
         start: str | bytes = FIRST
         while start != BEYOND:
             self._breathe()
             last = self._connection.execute(LAST_OF_NEXT, (start, ROWS - 1)).fetchone()
             end = last[0] if last else BEYOND
-            yield [whole_hash(row[0]) for row in self._rows(UNMARKED, start, end)]
+            yield [(whole_hash(key), size) for key, size in self._rows(UNMARKED, start, end)]
             start = end
 
-    def _ranges(self, table: str, key: str, size: int) -> Iterator[tuple[int, int]]:
-        """Up to the last row, which may be one that came since."""
+    # -- in parts ------------------------------------------------------------------------------
+
+    def _newest(self) -> dict[str, int]:
+        found = {}
+        for table in TABLES:
+            found[table] = self._rows(f"SELECT max(rowid) FROM {table}")[0][0] or 0
+        return found
+
+    def _ranges(self, table: str, upto: int | None = None) -> Iterator[tuple[int, int]]:
         start = 0
-        while True:
-            newest = self._connection.execute(f"SELECT max({key}) FROM {table}").fetchone()[0]
-            if newest is None or start >= newest:
-                return
+        upto = self._newest()[table] if upto is None else upto
+        while start < upto:
             self._breathe()
-            end = min(start + size, newest)
+            end = min(start + ROWS, upto)
             yield start, end
             start = end
+
+    def _mark_rows(
+        self, table: str, where: str, values: Sequence[Any], *, spares: bool = False
+    ) -> None:
+        """What these rows refer to; `spares` what counts no more."""
+        at, stays = TABLES[table], where
+        if spares:
+            stays = f"{where} AND {_STAYS.format(at.owners)}"
+        counts = f"{stays} AND NOT {_IS_SPENT.format(at.turn)}" if spares else where
+        for columns, which in ((at.bodies, counts), (at.others, stays)):
+            for column in columns:
+                found = f"SELECT packed_hash(r.{column}) FROM {table} r WHERE {which}"
+                self._connection.execute(f"{MARK}{found} AND r.{column} IS NOT NULL", values)
+        for column in at.names:
+            name = f"r.{column}"
+            found = f"SELECT packed_hash(substr({name}, 2)) FROM {table} r WHERE {stays}"
+            self._connection.execute(f"{MARK}{found} AND {_IS_NAME.format(name)}", values)
+        if at.json:
+            for (kept,) in self._rows(at.json.format(stays=stays, counts=counts), *values):
+                self.mark(named_in(told.unpacked(kept)))
+
+    def _turns_told_of(self, after: int, upto: int) -> Iterator[list[str]]:
+        text = (
+            "SELECT DISTINCT turn_id FROM events WHERE seq > ? AND seq <= ? AND turn_id IS NOT NULL"
+        )
+        turns = [whole_id(row[0], "turn") for row in self._rows(text, after, upto)]
+        for at in range(0, len(turns), TURNS):
+            yield turns[at : at + TURNS]
+
+    def _follow(self, breathe: Callable[[], None]) -> None:
+        """Mark what marked bodies refer to."""
+        while rows := self._rows(BODIES_MARKED, self._followed, BODIES):
+            breathe()
+            for _, codec, data in rows:
+                if codec is not None:
+                    self.mark(leads_to(codec, data))
+            self._followed = rows[-1][0]
+
+    def _insert(self, table: str, ids: Iterable[str | bytes]) -> None:
+        statement = f"INSERT OR IGNORE INTO temp.{table} VALUES (?)"
+        self._connection.executemany(statement, [(id,) for id in ids])
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, values).fetchall()
 
 
-def _named_in(value: Any) -> Iterator[str]:
-    """The hashes of `{"payload": hash}` anywhere in a JSON value."""
-    if isinstance(value, dict):
-        key = value.get("payload")
-        if isinstance(key, str):
-            yield key
-        value = list(value.values())
-    if isinstance(value, list):
-        for entry in value:
-            yield from _named_in(entry)
+def _go_on() -> None:
+    return None

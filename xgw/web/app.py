@@ -41,6 +41,8 @@ from xgw.recording.recovery import Recovery, wait_for
 from xgw.store.database import Store
 from xgw.store.payloads import Shelf
 from xgw.store.writer import Writer
+from xgw.upkeep.prune import Prune
+from xgw.upkeep.retention import Retention
 from xgw.upkeep.sweep import Sweep
 from xgw.web.api import OF_IMPORTS, create_api, ws
 from xgw.web.healthview import Measured
@@ -68,7 +70,11 @@ FOLLOWED = 100_000
 class Services:
     """Everything that lives behind the application in the serving process."""
 
-    def __init__(self, loaded: Loaded, store: Store, own_key: str | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, store: Store, own_key: str | None = None, *, serves: bool = True
+    ) -> None:
+        """`serves`: this process has the lock of the store's server, and it alone deletes."""
+        self.serves = serves
         self.config = loaded
         self.store = store
         self.on_stop: list[Callable[[], None]] = []
@@ -78,7 +84,7 @@ class Services:
         self.transport = Transport()
         self.hub = Hub(self._read_events, events.newest(store))
         self.writer = Writer(store, self._published)
-        self.recorder = Recorder(self.writer, self.hub, Shelf())
+        self.recorder = Recorder(self.writer, self.hub, Shelf(others_delete=not serves))
         self.recovery = Recovery(store, self.writer)
         self.following = Following(store, self.hub)
         self.calls = Calls(loaded.config.server.max_calls)
@@ -90,6 +96,9 @@ class Services:
         self.control = Control(
             store, self.sessions, self.calls, self.recorder, on_deletion=self.sweep.ask
         )
+        self.prune = Prune(store, self.writer, self.sweep, self.control.prune_session)
+        kept = loaded.config.retention
+        self.retention = Retention(store, self.prune, kept.bodies_days, kept.metadata_days)
         self.waiting = Waiting(
             store, self.sessions, self.recorder, loaded.config.gateway.tool_wait_seconds
         )
@@ -127,7 +136,9 @@ class Services:
         self.following.start()
         self.waiting.start()
         self.scheduler.start()
-        self.sweep.start()
+        if self.serves:
+            self.sweep.start()
+            self.retention.start()
 
     def relaying_threads(self) -> list[int]:
         """The native ids of the threads whose work comes with every call."""
@@ -145,6 +156,7 @@ class Services:
         """Write what is left and stop the threads."""
         self.hub.close()
         self.scheduler.stop()
+        self.retention.stop()
         for part in (self.sweep, self.waiting, self.following, self.recovery, self.recorder):
             part.stop()
         self.writer.stop()
@@ -199,13 +211,16 @@ class Reader(Services):
         return self.config.config
 
 
-def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flask:
+def create_app(
+    loaded: Loaded, store: Store, own_key: str | None = None, *, serves: bool = True
+) -> Flask:
     """The application; `app.extensions["xgw"]` is its Services, to be started by the server.
 
-    `own_key` opens everything, for the commands on this machine.
+    `own_key` opens everything, for the commands on this machine; without `serves` others may serve
+    the store, or come to.
     """
     app = Flask("xgw", static_folder=None)
-    services = Services(loaded, store, own_key)
+    services = Services(loaded, store, own_key, serves=serves)
     app.extensions["xgw"] = services
     register_errors(app)
     app.register_blueprint(create_api())

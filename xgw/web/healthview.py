@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import peewee
 
 from xgw import __version__, clock
-from xgw.queries import failures, sizes
+from xgw.queries import failures, prunable, sizes
 from xgw.queries.failures import Failures
+from xgw.queries.prunable import Prunable
 from xgw.queries.sizes import Day, Sizes
 from xgw.queries.snapshot import snapshot
 from xgw.store.database import Store
@@ -36,18 +37,19 @@ class Measured:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: tuple[Sizes, Growth] | None = None
+        self._known: tuple[Sizes, Growth, list[Prunable]] | None = None
         self._read_at = 0.0
 
-    def read(self) -> tuple[Sizes, Growth]:
-        """The sizes and the growth, as they were at most FRESH_SECONDS ago."""
+    def read(self) -> tuple[Sizes, Growth, list[Prunable]]:
+        """The sizes, the growth and what is old, as it was at most FRESH_SECONDS ago."""
         with self._lock:
             now = clock.monotonic()
             if self._known is None or now - self._read_at > FRESH_SECONDS:
                 with snapshot(self._store):
                     measured = sizes.measure(self._store)
                     days = sizes.requests_by_day(self._store, measured.at.date())
-                self._known = measured, Growth(days, _bytes_a_day(measured, days))
+                    old = prunable.reckon(self._store, measured.at)
+                self._known = measured, Growth(days, _bytes_a_day(measured, days)), old
                 self._read_at = now
             return self._known
 
@@ -72,6 +74,7 @@ class Health:
     size_bytes: int | None
     sizes: Sizes | None
     growth: Growth | None
+    prunable: list[Prunable]
     providers: list[ProviderHealth]
     queue_depth: int
     pending_bytes: int
@@ -87,7 +90,7 @@ class Health:
 def read_health(running: Services) -> Health:
     """Everything, as it is now."""
     store, troubles = condition.describe_store(running)
-    measured, growth, failed = _of_store(running)
+    measured, growth, old, failed = _of_store(running)
     writer, server = running.writer, running.config.config.server
     return Health(
         __version__,
@@ -97,6 +100,7 @@ def read_health(running: Services) -> Health:
         store["size_bytes"],
         measured,
         growth,
+        old,
         _providers(running, failed),
         writer.depth,
         writer.pending_bytes,
@@ -110,11 +114,13 @@ def read_health(running: Services) -> Health:
     )
 
 
-def _of_store(running: Services) -> tuple[Sizes | None, Growth | None, list[Failures]]:
+def _of_store(
+    running: Services,
+) -> tuple[Sizes | None, Growth | None, list[Prunable], list[Failures]]:
     try:
         return *running.measured.read(), failures.by_provider(running.store, clock.now())
     except peewee.DatabaseError:
-        return None, None, []  # what is wrong is among the troubles
+        return None, None, [], []  # what is wrong is among the troubles
 
 
 def _providers(running: Services, failed: list[Failures]) -> list[ProviderHealth]:

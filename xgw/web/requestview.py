@@ -8,6 +8,7 @@ from typing import Any
 
 from xgw.queries import payloads
 from xgw.queries.pages import Row
+from xgw.queries.payloads import Known
 from xgw.queries.wording import reads_words
 from xgw.store.database import Store
 from xgw.web.api import curl
@@ -21,12 +22,14 @@ COLUMNS = 120
 class Body:
     """A body as it is shown: JSON set out; `is_cut` where there is more of it.
 
-    `size` is that of the whole, in bytes. `text` is None where the store has it no more.
+    `size` is that of the whole, in bytes. `text` is None where the store has it no more: then
+    `pruned` is the hash of one that was pruned.
     """
 
     text: str | None
     size: int | None
     is_cut: bool = False
+    pruned: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +64,29 @@ class RequestView:
 def load_view(store: Store, log: Row) -> RequestView:
     """The view of a request, its bodies read together."""
     keys = [log[name] for name in ("request_payload", "response_body") if log[name]]
-    return view_with(log, payloads.find_bodies(store, keys) if keys else {})
+    return view_with(store, log, payloads.find_bodies(store, keys) if keys else {})
 
 
-def view_with(log: Row, bodies: Mapping[str, bytes]) -> RequestView:
-    """The view of a request whose bodies were read."""
+def view_with(store: Store, log: Row, bodies: Mapping[str, bytes]) -> RequestView:
+    """The view of a request whose bodies were read, as far as the store has them."""
+    keys = [log[name] for name in ("request_payload", "response_body") if log[name]]
+    missing = payloads.known(store, [key for key in keys if key not in bodies])
     return RequestView(
         log,
-        _body(bodies, log["request_payload"]),
-        _body(bodies, log["response_body"]),
+        _body(bodies, log["request_payload"], missing),
+        _body(bodies, log["response_body"], missing),
         _reads(log),
         _curl(log, bodies),
     )
 
 
-def _body(bodies: Mapping[str, bytes], key: str | None) -> Body | None:
+def _body(bodies: Mapping[str, bytes], key: str | None, missing: Known) -> Body | None:
     if key is None:
         return None
     body = bodies.get(key)
-    return Body(None, None) if body is None else shown(body)
+    if body is None:
+        return Body(None, missing.sizes.get(key), pruned=key if key in missing.pruned else None)
+    return shown(body)
 
 
 def shown(body: bytes) -> Body:

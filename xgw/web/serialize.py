@@ -6,14 +6,17 @@ Times are RFC 3339 in UTC. Null means unknown, never 0.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xgw import clock
 from xgw.queries.overview import Overview
 from xgw.queries.stats import Stats
 from xgw.queries.steps import Changes
+
+if TYPE_CHECKING:
+    from xgw.upkeep.prune import Pruned
 
 LEFT_OUT = frozenset({"metadata", "session_summary", "working_memory", "artifacts", "fits"})
 TITLE_CHARACTERS = 200
@@ -46,10 +49,14 @@ SESSION_TOTALS = (
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """How payload columns are shown: as hash and size, or as the body where it is there."""
+    """How payload columns are shown: as hash and size, or as the body where it is there.
+
+    Of those that were `pruned` it is said.
+    """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     bodies: Mapping[str, Any] = field(default_factory=dict)
+    pruned: Collection[str] = ()
 
     def show(self, key: str | None) -> Any:
         """One payload column's value."""
@@ -57,7 +64,8 @@ class Payloads:
             return None
         if key in self.bodies:
             return self.bodies[key]
-        return {"hash": key, "size": self.sizes.get(key)}
+        shown = {"hash": key, "size": self.sizes.get(key)}
+        return {**shown, "pruned": True} if key in self.pruned else shown
 
 
 NO_BODIES = Payloads()
@@ -173,6 +181,23 @@ def stats(found: Stats) -> Json:
         "group": found.group,
         "totals": found.totals,
         "data": found.rows,
+    }
+
+
+def pruned(done: Pruned) -> Json:
+    """What went, or would go."""
+    return {
+        "object": "pruned",
+        "sessions": done.sessions,
+        "busy_sessions": done.busy,
+        "turns": done.turns,
+        "requests": done.requests,
+        "row_bytes": done.row_bytes,
+        "bodies": {"count": done.bodies.count, "bytes": done.bodies.bytes},
+        "payloads": {"count": done.payloads.count, "bytes": done.payloads.bytes},
+        "legacy": [
+            {"table": table.name, "rows": table.rows, "bytes": table.bytes} for table in done.legacy
+        ],
     }
 
 

@@ -210,9 +210,11 @@ def _message(shelf: Shelf, message: Row) -> Iterator[Block]:
     if content not in (None, ""):
         yield from spoken(who, content, kind, aside)
     for call in message["tool_calls"] or ():
-        function = call.get("function") or {}
-        named = f"{who} calls {function.get('name') or 'a tool'}"
-        yield from spoken(named, function.get("arguments"), "call", str(call.get("id") or ""))
+        asked = call if isinstance(call, dict) else {}
+        function = asked.get("function")
+        told = function if isinstance(function, dict) else {"arguments": call}
+        named = f"{who} calls {told.get('name') or 'a tool'}"
+        yield from spoken(named, told.get("arguments"), "call", str(asked.get("id") or ""))
 
 
 def _who(message: Row) -> str:

@@ -23,7 +23,7 @@ from xgw.portable.redaction.names import (
     scheme_end,
     sureness,
 )
-from xgw.portable.redaction.shapes import looks_random, lowered, places
+from xgw.portable.redaction.shapes import has_digit, looks_random, lowered, places
 
 _WORDS = (
     "pass",
@@ -46,10 +46,11 @@ _OPERATOR = re.compile(
     r"(\\*[\"'`])?[ \t]{0,4}(=>|:=|=(?![=~>])|:(?![:=]))[ \t]{0,4}(?:[bruBRU]{1,2}(?=[\"']))?"
     r"(\\*(?:\"\"\"|'''|[\"'`]))?"
 )
-_BARE = re.compile(r"[^\s\"'`<>]+")
-_FORM_VALUE = re.compile(r"[^\s\"'`<>&#\\]+")
-_FLAG = re.compile(r"[ \t]+([^\s\"'`<>-][^\s\"'`<>]{5,})")
-_LINE = re.compile(r"[^\r\n\"'`\\]+")
+_BARE = re.compile(r"[^\s\"'`<>]{1,8192}")
+_FORM_VALUE = re.compile(r"[^\s\"'`<>&#\\]{1,8192}")
+_GOES_ON = re.compile(r"[^\s\"'`<>&#\\]{1,512}&[\w.%-]{1,64}=")
+_FLAG = re.compile(r"[ \t]+([^\s\"'`<>-][^\s\"'`<>]{5,8191})")
+_LINE = re.compile(r"[^\r\n\"'`\\]{1,8192}")
 _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:\.[\w$]+)+|[\w.$]+[(\[{].*|[({\[$].*|.*[)\]}]|[\w.]+\|.*|&.*", re.DOTALL
 )
@@ -160,18 +161,18 @@ def _after_colon(
     if value is None or (how != "sure" and "-" not in name):
         return None
     told = value[0].rstrip(",;.")
-    before = text[text.rfind("\n", 0, start) + 1 : start].strip()
+    before = text[max(0, start - _LONGEST_NAME) : start].rpartition("\n")[2].strip()
     alone = before in ("", "-", "#", "//", "*", ">", "export") or before.endswith(("-H", "{", ","))
-    if not alone or len(told) < 6 or _CODE.fullmatch(told) or not any(map(str.isdigit, told)):
+    if not alone or len(told) < 6 or _is_code(told) or not has_digit(told):
         return None
     return (at, at + len(told)) if is_secret(told, how) else None
 
 
 def _header(text: str, at: int, name: str) -> tuple[int, int] | None:
     line = _LINE.match(text, at) if at >= 0 and names_header(name) else None
-    if line is None or not is_credential(line[0].strip()):
+    value = line[0].strip() if line else ""
+    if line is None or not is_credential(value) or ("(" in value and _is_code(value)):
         return None
-    value = line[0].strip()
     start = at + len(line[0]) - len(line[0].lstrip())
     return start + scheme_end(value), start + len(value)
 
@@ -182,7 +183,7 @@ def _after_equals(
     at = operator.end()
     before = text[start - 1 : start] if start else "\n"
     tight = text[operator.end() - 1 : operator.end()] == "="
-    in_form = before in "?&" or (before in "\n;" and "&" in text[at : at + 256].split("\n")[0])
+    in_form = before in "?&" or (before in "\n;" and _GOES_ON.match(text, at) is not None)
     value = (_FORM_VALUE if in_form else _BARE).match(text, at)
     if value is None or not (tight or "\n" in before):
         return None
@@ -199,17 +200,27 @@ def _after_equals(
 
 def _is_literal(name: str, before: str, value: str, goes_on: bool) -> bool:
     """Whether an unquoted value is one of a shell or a .env file, not a program's expression."""
-    if _CODE.fullmatch(value) or before not in "\n\r\t -;" or (value.isdigit() and len(value) < 4):
+    if _is_code(value) or before not in "\n\r\t -;" or (value.isdigit() and len(value) < 4):
         return False
     if name.isupper():
         return True
-    return not goes_on and _WORD.fullmatch(value) is None and any(map(str.isdigit, value))
+    return (
+        not goes_on
+        and value[:1] not in "!~+*"
+        and _WORD.fullmatch(value) is None
+        and has_digit(value)
+    )
+
+
+def _is_code(value: str) -> bool:
+    """Whether a value is an expression of a program: a call, an attribute, an index."""
+    return _CODE.fullmatch(value[:256]) is not None
 
 
 def _flag(text: str, stop: int, name: str) -> Iterator[Find]:
     """`--password hunter2`."""
     value = _FLAG.match(text, stop)
-    if value and any(map(str.isdigit, value[1])) and not _CODE.fullmatch(value[1]):
+    if value and has_digit(value[1]) and not _is_code(value[1]):
         yield Find(value.start(1), value.end(1), kind_of(name), value[1])
 
 
@@ -217,7 +228,7 @@ def _parameters(text: str) -> Iterator[Find]:
     for found in _PARAMETER.finditer(text):
         name, value = found.groups()
         how = sureness(name) or ("maybe" if is_credential_parameter(name) else None)
-        if how and is_secret(value, how) and not _CODE.fullmatch(value):
+        if how and is_secret(value, how) and not _is_code(value):
             yield Find(found.start(2), found.end(2), kind_of(name), value)
 
 
@@ -247,5 +258,5 @@ def _named(text: str, pattern: re.Pattern[str]) -> Iterator[Find]:
         how = sureness(name)
         if how and is_secret(value, how):
             yield Find(found.start(2), found.end(2), kind_of(name), value)
-        elif names_person(name) and any(map(str.isdigit, value)):
+        elif names_person(name) and has_digit(value):
             yield Find(found.start(2), found.end(2), names_person(name) or "phone", value)

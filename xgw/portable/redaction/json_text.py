@@ -46,9 +46,10 @@ def json_finds(text: str, scan: Scan) -> Iterator[Find]:
         inner = found[1]
         if found[2]:
             yield from string_finds("", inner, start, scan)
-            name, named_to = inner, _reach(text, found.end(), inner)
-            if named_to < 0 and _matters(inner):
-                yield from _number(text, found.end(), inner)
+            name = json_spelling(inner).text if "\\" in inner else inner
+            named_to = _reach(text, found.end(), name)
+            if named_to < 0 and _matters(name):
+                yield from _number(text, found.end(), name)
             continue
         within = start - 1 <= named_to
         field = name if within else ""

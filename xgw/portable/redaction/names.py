@@ -8,7 +8,7 @@ from typing import Literal
 
 from xgw.config.credentials import is_credential_name, words_of
 from xgw.portable.redaction.finds import Kind
-from xgw.portable.redaction.shapes import looks_random
+from xgw.portable.redaction.shapes import has_digit, looks_random
 
 _LONGEST_NAME = 128
 
@@ -36,7 +36,7 @@ _ABOUT = frozenset(
     | {"headers", "hint", "icon", "id", "ids", "input", "is", "jar", "jars", "kind", "label"}
     | {"len", "length", "location", "manager", "max", "message", "messages", "method", "min"}
     | {"mode", "ms", "name", "names", "output", "path", "paths", "pattern", "placeholder"}
-    | {"policies", "policy", "prefix", "present", "prompt", "provider", "ref", "reference"}
+    | {"policies", "policy", "prefix", "present", "prompt", "provider", "re", "ref", "reference"}
     | {"regex", "required", "reset", "rule", "rules", "scanner", "scanning", "schema", "scope"}
     | {"scopes", "seconds", "set", "source", "status", "store", "strength", "suffix", "title"}
     | {"tokens", "ttl", "type", "types", "uri", "url", "urls", "usage", "used", "valid"}
@@ -55,7 +55,7 @@ _NOTHING = re.compile(
     r"|\$\{?[A-Za-z_]\w*\}?|\$\{\{.*\}\}|\{\{?[\w .-]*\}?\}|%[A-Za-z_]\w*%|%\(\w+\)s|%s|<[^<>]*>"
     r"|(?:your|my|the)[-_ ](?:[a-z]+[-_ ])*(?:key|token|password|secret|value)(?:[-_ ]here)?"
     r"|[*•.x…-]+|(?:bearer|basic|token|digest|negotiate|apikey|hmac|oauth2?)"
-    r"|include|omit|same-origin|enabled|disabled|yes|no|on|off",
+    r"|unused|dummy|placeholder|changeme|include|omit|same-origin|enabled|disabled|yes|no|on|off",
     re.IGNORECASE,
 )
 PLACEHOLDER = re.compile(
@@ -103,7 +103,7 @@ def names_person(name: str) -> Kind | None:
 def names_header(name: str) -> bool:
     """Whether a header of this name carries a credential."""
     low = name.lower()
-    return low in HEADERS or "cookie" in low or "authorization" in low or low.startswith("x-")
+    return low in HEADERS or low.endswith(("-cookie", "-authorization")) or low.startswith("x-")
 
 
 def kind_of(name: str) -> Kind:
@@ -141,8 +141,7 @@ def is_credential(value: str) -> bool:
     rest = value[start:]
     if is_nothing(rest) or (" " in rest.strip() and "=" not in rest):
         return False
-    has_digit = any(map(str.isdigit, rest))
-    return looks_random(rest) or (has_digit and start > 0) or (has_digit and "=" in rest)
+    return looks_random(rest) or (has_digit(rest) and (start > 0 or "=" in rest))
 
 
 def scheme_end(value: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -210,8 +211,12 @@ def _unmasked(text: str, finds: Iterable[Find]) -> Iterator[Find]:
         yield from finds
         return
     masked = [found.span() for found in PLACEHOLDER.finditer(text)]
+    starts = [start for start, _ in masked]
     for find in finds:
-        cut = any(a < find.start < b or a < find.stop < b for a, b in masked)
+        near = masked[
+            max(0, bisect_right(starts, find.start) - 1) : bisect_right(starts, find.stop)
+        ]
+        cut = any(a < find.start < b or a < find.stop < b for a, b in (*near[:1], *near[-1:]))
         if not cut and not is_masked(text[find.start : find.stop]):
             yield find
 

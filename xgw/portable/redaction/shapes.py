@@ -38,7 +38,7 @@ _SHAPES: dict[str, str] = {
     "hf_": rf"{_WORD}{{20,}}",
     "npm_": rf"{_WORD}{{30,}}",
     "pypi-": rf"{_TEXT}{{30,}}",
-    "SG.": rf"{_TEXT}{{16,}}\.{_TEXT}{{16,}}",
+    "SG.": rf"{_TEXT}{{16,64}}\.{_TEXT}{{16,}}",
     "key-": rf"{_HEX}{{32}}(?![A-Za-z0-9_])",
     "SK": rf"{_HEX}{{32}}(?![A-Za-z0-9_])",
     "gsk_": rf"{_WORD}{{20,}}",
@@ -65,7 +65,7 @@ _SHAPES: dict[str, str] = {
     "hooks.slack.com/": r"(?:services|workflows)/[A-Za-z0-9_/]{20,}",
     "/api/webhooks/": rf"\d{{15,}}/{_TEXT}{{50,}}",
     "api.telegram.org/bot": rf"\d{{8,10}}:{_TEXT}{{30,}}",
-    "eyJ": rf"{_TEXT}{{8,}}(?:\.{_TEXT}*){{1,3}}\.{_TEXT}{{8,}}",
+    "eyJ": rf"{_TEXT}{{8,16384}}+(?:\.{_TEXT}{{0,16384}}+){{1,3}}\.{_TEXT}{{8,}}",
 }
 """How each kind of key begins, and how it goes on."""
 
@@ -79,6 +79,9 @@ _MARKED: tuple[tuple[str, list[_Known]], ...] = (
     ("", [known for known in _KNOWN if not known[0].endswith(_MARKS)]),
 )
 """Most keys have a mark behind their first letters: a text without it is not looked through."""
+
+_MOST_TRIES = 10_000
+"""Begins that lead to no key; a text with more of them was made to take long."""
 
 _WORDLIKE = frozenset({"sk-", "hf_", "npm_", "pypi-", "xai-", "tvly-"})
 """What begins so may be words: it is a key if it has more than these."""
@@ -112,7 +115,7 @@ def key_finds(text: str) -> Iterator[Find]:
         yield from _private_keys(text)
     if "earer" in text or "EARER" in text:
         for found in _BEARER.finditer(text):
-            if any(map(str.isdigit, found[1])) or looks_random(found[1]):
+            if has_digit(found[1]) or looks_random(found[1]):
                 yield Find(found.start(1), found.end(1), "key", found[1])
     if "asic" in text or "ASIC" in text:
         for found in _BASIC.finditer(text):
@@ -134,31 +137,42 @@ def lowered(text: str) -> str:
 
 
 def _keys(text: str, anchor: str, rest: re.Pattern[str]) -> Iterator[Find]:
-    for at in places(text, anchor):
-        before = text[at - 1 : at] if at else ""
-        found = rest.match(text, at + len(anchor))
-        if found is None or (before.isalnum() and anchor not in _AFTER_ADDRESS):
-            continue
-        if (
-            anchor in _WORDLIKE
-            and _PLAIN.fullmatch(found[0])
-            and not found[0].startswith(_OWN_WORDS)
-        ):
-            continue
-        start = found.start() if anchor in _AFTER_ADDRESS else at
-        yield Find(start, found.end(), "key", text[start : found.end()])
+    behind = anchor in _AFTER_ADDRESS
+    at = text.find(anchor)
+    tries = 0
+    while at >= 0 and tries < _MOST_TRIES:
+        within = at > 0 and text[at - 1].isalnum() and not behind
+        found = None if within else rest.match(text, at + len(anchor))
+        stop = found.end() if found else at + len(anchor)
+        if found and not (anchor in _WORDLIKE and _is_words(found[0])):
+            start = found.start() if behind else at
+            yield Find(start, stop, "key", text[start:stop])
+        else:
+            tries += not within
+        at = text.find(anchor, stop)
+
+
+def _is_words(rest: str) -> bool:
+    return _PLAIN.fullmatch(rest) is not None and not rest.startswith(_OWN_WORDS)
 
 
 def looks_random(value: str) -> bool:
     """Whether a text looks like a token: no word, name with a number, uuid, id or date."""
-    if len(value) < 12 or value.isalpha() or value.isdigit() or _ORDINARY.fullmatch(value):
+    begin = value[:_ENOUGH]
+    if len(begin) < 12 or _SPACE.search(begin) or not has_digit(begin) or begin.isdigit():
         return False
-    if any(character.isspace() for character in value):
+    if _ORDINARY.fullmatch(begin):
         return False
-    parts = [part for part in re.split(r"[-_.:/]", value) if part]
-    return any(_DIGIT.search(part) and _LETTER.search(part) for part in parts)
+    return any(has_digit(part) and _LETTER.search(part) for part in re.split(r"[-_.:/]", begin))
 
 
+def has_digit(value: str) -> bool:
+    """Whether there is a digit in a text, as in hardly any word."""
+    return _DIGIT.search(value) is not None
+
+
+_ENOUGH = 256
+_SPACE = re.compile(r"\s")
 _DIGIT, _LETTER = re.compile("[0-9]"), re.compile("[A-Za-z]")
 _ORDINARY = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

@@ -1,4 +1,4 @@
-"""The JSON API: agents, sessions and what is in them, events as they happen, statistics, health."""
+"""The JSON API: agents, sessions and what is in them, events, statistics, pruning, health."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from xgw.web.api import (
     exports,
     health,
     imports,
+    prune,
     requests,
     runs,
     sessions,
@@ -25,7 +26,7 @@ from xgw.web.api import (
 OF_IMPORTS = (sessions, contexts, turns, runs, requests, exports, events, stats)
 """What there is of an import: all but what is the server's own."""
 
-NOUNS = (*OF_IMPORTS, agents, health, imports, description)
+NOUNS = (*OF_IMPORTS, agents, prune, health, imports, description)
 
 
 def create_api(nouns: Sequence[ModuleType] = NOUNS) -> Blueprint:

@@ -87,10 +87,10 @@ def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Paylo
     if not hashes:
         return NO_BODIES
     store = services().store
-    sizes = payloads.sizes(store, hashes)
-    if not (asked if expanded is None else expanded):
-        return Payloads(sizes)
-    return Payloads(sizes, payloads.bodies(store, sizes))
+    known = payloads.known(store, hashes)
+    whole = asked if expanded is None else expanded
+    bodies = payloads.bodies(store, known.sizes) if whole else {}
+    return Payloads(known.sizes, bodies, known.pruned)
 
 
 def answer(value: Any, status: int = 200) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from xgw.errors import not_found
 from xgw.queries import payloads, requests
 from xgw.web import serialize
 from xgw.web.api import curl, edge
@@ -35,7 +36,10 @@ def get_curl(id: str) -> Response:
     edge.only()
     row = _find(id)
     key = row["request_payload"]
-    body = payloads.find_body(edge.services().store, key) if key else None
+    store = edge.services().store
+    body = payloads.find_body(store, key) if key else None
+    if words := payloads.pruned_words(store, None if body else key):
+        raise not_found(f"there is nothing to send again: {words}", code="body_pruned")
     return edge.answer_text(curl.render(row, body))
 
 

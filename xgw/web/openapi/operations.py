@@ -314,6 +314,19 @@ def _compact() -> Json:
     return {"parameters": [_SESSION], "post": operation}
 
 
+def _prune() -> Json:
+    texts = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+    properties = {
+        "before": {"anyOf": [_TIME, {"type": "null"}]},
+        "bodies_before": {"anyOf": [_TIME, {"type": "null"}]},
+        "filters": {"type": ["object", "null"], "additionalProperties": texts},
+        "legacy": _FLAG,
+    }
+    codes = ("409", "413", "415", "503")
+    body = _body(of(properties, optional=tuple(properties)), required=True)
+    return {"post": _operation("server", "what went", {"200": "Pruned"}, *codes, **body)}
+
+
 def _curl() -> Json:
     operation = _operation("requests", "the request as a curl command", {"200": None}, "404")
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
@@ -423,6 +436,7 @@ def paths() -> Json:
         },
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
+        "/prune": _prune(),
         "/health": health,
         "/openapi.json": {"get": described},
     }

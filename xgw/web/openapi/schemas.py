@@ -271,6 +271,25 @@ def _stats() -> Json:
     )
 
 
+def _pruned() -> Json:
+    whole = {"type": "integer", "minimum": 0}
+    amount = of({"count": whole, "bytes": whole})
+    table = of({"table": {"type": "string"}, "rows": whole, "bytes": COUNT})
+    return of(
+        {
+            "object": enum("pruned"),
+            "sessions": whole,
+            "busy_sessions": whole,
+            "turns": whole,
+            "requests": whole,
+            "row_bytes": COUNT,
+            "bodies": amount,
+            "payloads": amount,
+            "legacy": {"type": "array", "items": table},
+        }
+    )
+
+
 def _health() -> Json:
     """Whoever may not see everything is told the status alone."""
     told = {
@@ -443,7 +462,14 @@ def components() -> Json:
         },
         "Limit": of({"limit": number, "used": number, "remaining": number}),
         "Tool": of({"name": ANY, "description": ANY, "parameters": ANY, "approval": ANY}),
-        "Payload": of({"hash": {"type": "string"}, "size": {"type": ["integer", "null"]}}),
+        "Payload": of(
+            {
+                "hash": {"type": "string"},
+                "size": {"type": ["integer", "null"]},
+                "pruned": {"const": True, "description": "only its hash and size are kept"},
+            },
+            optional=("pruned",),
+        ),
         "PayloadOrBody": {
             "description": "null, hash and size, or with `expand=payloads` the body itself",
             "anyOf": [{"type": "null"}, ref("Payload"), ANY],
@@ -452,6 +478,7 @@ def components() -> Json:
         "ChatResponse": _chat_response(),
         "Event": _envelope(),
         "Stats": _stats(),
+        "Pruned": _pruned(),
         "Health": _health(),
         "ExportPreview": _export_preview(),
     }

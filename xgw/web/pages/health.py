@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response
 
 from xgw.config import show
+from xgw.queries import prunable
 from xgw.web.healthview import read_health
 from xgw.web.pages import frame
 
@@ -20,6 +21,8 @@ def show_health() -> Response:
         "health/show.html",
         health=read_health(running),
         configuration=show(loaded),
+        most=prunable.MOST,
+        retention=loaded.config.retention,
         config_path=None if loaded.path is None else str(loaded.path),
     )
 

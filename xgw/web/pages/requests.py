@@ -71,9 +71,11 @@ def _find(id: str) -> Row:
 
 
 def _raw(key: str | None) -> Response:
-    body = payloads.find_body(frame.services().store, key) if key else None
+    store = frame.services().store
+    body = payloads.find_body(store, key) if key else None
     if body is None:
-        raise errors.not_found("this body is not in the store", code="body_not_found")
+        words = payloads.pruned_words(store, key) or "this body is not in the store"
+        raise errors.not_found(words, code="body_not_found")
     return _text(body)
 
 

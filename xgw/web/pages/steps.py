@@ -39,7 +39,10 @@ def show_sent(step_id: str) -> Response:
 @routes.get("/ui/steps/<step_id>/sent/<int:number>")
 def show_message(step_id: str, number: int) -> Response:
     """GET /ui/steps/ID/sent/NUMBER: one message of that request in whole, counted from 1"""
-    body = payloads.bodies(frame.services().store, [_find(step_id)["input_payload"] or ""])
+    store, key = frame.services().store, _find(step_id)["input_payload"]
+    body = payloads.bodies(store, [key or ""])
+    if gone := payloads.pruned_words(store, None if body else key):
+        raise errors.not_found(gone)
     request_sent = next(iter(body.values()), None)
     sent = request_sent if isinstance(request_sent, dict) else {}
     messages = sent.get("messages", sent.get("input"))
@@ -72,9 +75,10 @@ def _find(step_id: str) -> Row:
 
 
 def _whole(key: str | None) -> Response:
-    body = payloads.find_body(frame.services().store, key) if key else None
+    store = frame.services().store
+    body = payloads.find_body(store, key) if key else None
     if body is None:
-        raise errors.not_found("nothing was kept of it, or it was pruned")
+        raise errors.not_found(payloads.pruned_words(store, key) or "nothing was kept of it")
     return frame.plain_text(body.decode(errors="replace"))
 
 

@@ -225,7 +225,7 @@ def _raw(services: Services, found: StepCloseup) -> RequestView | None:
     if last is None:
         return None
     log, brought = last
-    return view_with(log, {key: body for key, (body, _) in brought.items()})
+    return view_with(services.store, log, {key: body for key, (body, _) in brought.items()})
 
 
 _SHOWN: Mapping[str, Callable[[Services, StepCloseup], Any]] = {
