@@ -185,12 +185,21 @@ def event(seq: int = 1, **columns: Any) -> Json:
     }
 
 
+SOFTWARE: Json = {
+    "version": "9.8.7",
+    "python": "3.11",
+    "platform": "Linux",
+    "sqlite": "3.40",
+    "libraries": {},
+}
+
+
 def bundle(**changes: Any) -> Json:
     """A whole bundle; `changes` stand in the place of its fields."""
     whole = {
         "xgw_bundle": 1,
         "exported_at": EXPORTED_AT,
-        "xgw": {"version": "9.8.7", "python": "3.11", "libraries": {}},
+        "xgw": SOFTWARE,
         "asked_for": [id_of("sess")],
         "filter": None,
         "sessions": [session()],

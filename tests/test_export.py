@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import sqlite3
 import subprocess
 import sys
@@ -269,6 +270,46 @@ def test_a_file_is_there_whole_or_not_at_all(real: Recorded, tmp_path: Path) -> 
     assert real.run("export", "nobody", "-o", str(file)).returncode == 1
     assert file.read_text() == "before"
     assert [path.name for path in file.parent.iterdir()] == ["one.json"]
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_a_pipe_gets_the_very_same_document(real: Recorded, tmp_path: Path, format: str) -> None:
+    asked = ("checkout-42", "--no-redact", "--format", format)
+    file, pipe = tmp_path / "file", tmp_path / "pipe"
+    real.show("export", *asked, "-o", str(file))
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    real.show("export", *asked, "-o", str(pipe))
+    told, _ = reader.communicate(timeout=DEADLINE)
+    assert _timeless(told) == _timeless(file.read_bytes())
+    assert pipe.is_fifo()
+
+
+def _timeless(document: bytes) -> bytes:
+    """Without the time at which it was exported."""
+    return re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.]+", b"", document)
+
+
+def test_a_pipe_of_the_shell_is_a_place_too(real: Recorded) -> None:
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as reading, open(theirs, "wb") as writing:
+        command = subprocess.Popen(
+            real.installation.command("export", "flaky", "-o", f"/dev/fd/{theirs}"),
+            pass_fds=[theirs],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        writing.close()
+        document = bundles.read(reading.read())
+    _, told = command.communicate(timeout=DEADLINE)
+    assert (command.returncode, told) == (0, f"Wrote /dev/fd/{theirs}\n")
+    assert document["sessions"][0]["session_key"] == "flaky"
+
+
+def test_a_full_device_is_one_sentence(real: Recorded) -> None:
+    done = real.run("export", "checkout-42", "-o", "/dev/full")
+    said = "xgw: /dev/full cannot be written: No space left on device\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
 def test_a_folder_gets_a_file_for_each(real: Recorded, tmp_path: Path) -> None:

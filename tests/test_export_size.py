@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,26 @@ def test_memory_does_not_grow_with_what_is_exported(tmp_path: Path) -> None:
     assert file.stat().st_size > 16 * MEGABYTE
     assert much - little < 10 * MEGABYTE
     assert file.read_bytes().count(b'"kind":"message"') == 4000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["markdown", "openai"])
+def test_a_format_to_read_holds_no_rows_of_a_whole_session(tmp_path: Path, format: str) -> None:
+    """The conversation itself is one line of `openai`, and held; the rows it comes from are not."""
+    peaks = []
+    for messages in (10, 1500):
+        folder = tmp_path / str(messages)
+        folder.mkdir()
+        filled = FilledStore(folder)
+        session = filled.session("long")
+        turn = filled.turn(session)
+        kept = json.dumps({"kept": WORDS * 200})
+        with filled.written():
+            for n in range(messages):
+                role = ("user", "assistant")[n % 2]
+                filled.message(session, turn, n, role=role, content=f"{n}", metadata=kept)
+        filled.close()
+        file = tmp_path / "out"
+        peaks.append(peak(folder / "xgw.db", "--format", format, "-o", str(file)))
+    assert "1499" in file.read_text()
+    assert peaks[1] - peaks[0] < 12 * MEGABYTE

@@ -308,6 +308,20 @@ class TestOpenai:
         assert "1 × answer that broke off" in done.stderr
         assert "1 × conversation without an answer" in done.stderr
 
+    def test_a_refusal_is_an_answer(self, filled: FilledStore) -> None:
+        session = filled.session()
+        turn = filled.turn(session)
+        refusal = json.dumps({"refusal": "No."})
+        filled.message(session, turn, 0, role="user", content="Please", kind="message")
+        filled.message(session, turn, 1, role="assistant", content=None, parts=refusal)
+        filled.message(session, turn, 2, role="user", content=None, parts=refusal)
+        text, told = written(filled.store, "openai", Root("session", session))
+        assert json.loads(text)["messages"] == [
+            {"role": "user", "content": "Please"},
+            {"role": "assistant", "content": None, "refusal": "No."},
+        ]
+        assert told == ["left out: 1 × message without content"]
+
     def test_calls_and_results_are_in_a_valid_order(self, filled: FilledStore) -> None:
         def call(id: str) -> Row:
             return {"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}}

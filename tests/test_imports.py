@@ -407,6 +407,59 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+def _masked(**changes: Any) -> Json:
+    """What a head tells of one masked value."""
+    place = {"table": "turns", "id": "turn_1", "field": "user_input"}
+    one = {"kind": "key", "placeholder": "[key-1]", "count": 1, "places": [place]}
+    return {"redaction": {"on": True, "bodies": True, "masked": [one | changes]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"exported_at": "yesterday"}, "when it was exported: exported_at is of the wrong kind"),
+        ({"exported_at": "0001-01-01T00:00:00Z"}, "when it was exported"),
+        ({"exported_at": 5}, "when it was exported"),
+        ({"xgw": None}, "by which xgw it was exported: xgw is of the wrong kind"),
+        ({"xgw": {"version": "1"}}, "by which xgw it was exported: xgw.python is missing"),
+        ({"xgw": handmade.SOFTWARE | {"platform": 1}}, "xgw.platform is of the wrong kind"),
+        ({"asked_for": [1]}, "what was asked for: asked_for[0] is of the wrong kind"),
+        ({"asked_for": None}, "what was asked for"),
+        ({"filter": "x"}, "what was asked for: filter is of the wrong kind"),
+        ({"filter": {}}, "what was asked for: filter.q is missing"),
+        ({"redaction": {"on": True, "bodies": True}}, "redaction.masked is missing"),
+        (_masked(places=[0]), "masked in it: redaction.masked[0].places[0] is of the wrong kind"),
+        (_masked(count="1"), "redaction.masked[0].count is of the wrong kind"),
+        (_masked(more=None), "redaction.masked[0].more is of the wrong kind"),
+    ],
+)
+def test_a_head_says_what_every_reader_of_it_relies_on(
+    tmp_path: Path, changes: Json, words: str
+) -> None:
+    assert words in refusal(tmp_path, handmade.spelled(bundle(**changes)))
+
+
+def test_secrets_of_an_import_are_masked_when_it_is_exported(tmp_path: Path) -> None:
+    """Those of a bundle that was exported as it is, also in what is no row."""
+    definition = {"instructions": "Say that password=hunter2hunter2", "tools": {}}
+    agents = [{"name": "boss", "definition": definition}, {"name": "gone", "definition": None}]
+    filter = {"q": "mail:ada@corp.example"}
+    one = handmade.add(tmp_path, handmade.spelled(bundle(agents=agents, filter=filter)))
+
+    with imports.opened(one.path) as store:
+        as_it_is, masked, bodiless = (
+            bundles.read(bundles.export(store, redact=redact, bodies=has_bodies))
+            for redact, has_bodies in ((False, True), (True, True), (False, False))
+        )
+
+    assert (as_it_is["agents"], as_it_is["filter"]) == (agents, filter)
+    told = masked["agents"][0]["definition"]["instructions"]
+    assert (told, masked["filter"]) == ("Say that password=[secret-1]", {"q": "mail:[email-1]"})
+    assert {one["kind"] for one in masked["redaction"]["masked"]} == {"email", "secret"}
+    told = bodiless["agents"][0]["definition"]["instructions"]
+    assert told.keys() == {"length", "hash"}
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, case: str) -> None:
     content, words = REFUSED[case]

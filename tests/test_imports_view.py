@@ -189,7 +189,7 @@ def test_markup_in_every_field_is_text(pages: FilledPages) -> None:
     many = ("error_type", "error_message", "finish_reason", "model", "provider_name", "name")
     root = imported(
         pages,
-        xgw={"version": EVIL},
+        xgw=handmade.SOFTWARE | {"version": EVIL, "platform": EVIL},
         sessions=[
             evil(
                 session(metadata={EVIL: EVIL}, working_memory={EVIL: [EVIL]}),

@@ -35,9 +35,7 @@ def free_path(stem: str, suffix: str) -> Path:
 
 def to_stdout(write: Write) -> None:
     """Nothing leaves before all of it is there."""
-    with tempfile.TemporaryFile() as whole:
-        write(whole)
-        whole.seek(0)
+    with _whole(write) as whole:
         sys.stdout.flush()
         shutil.copyfileobj(whole, sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -46,20 +44,29 @@ def to_stdout(write: Write) -> None:
 def to_file(path: Path, write: Write) -> None:
     """Made beside its place and moved there when it is whole; folders to it are made.
 
-    What is no plain file, as a device or a pipe, is written to. WorkError says what cannot be
-    written.
+    What is no plain file, as a device or a pipe, gets all of it once it is there. WorkError says
+    what cannot be written.
     """
-    path = path.resolve()
     try:
         if path.exists() and not path.is_file():
-            with path.open("wb") as out:
-                write(out)
+            with _whole(write) as whole, path.open("wb") as out:
+                shutil.copyfileobj(whole, out)
             return
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         with _beside(path) as out:
             write(out)
     except OSError as error:
         raise WorkError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _whole(write: Write) -> Iterator[BinaryIO]:
+    """All of the document, to be read: writing it goes back and forth, and pipes do not."""
+    with tempfile.TemporaryFile() as whole:
+        write(whole)
+        whole.seek(0)
+        yield whole
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from xgw.portable import kept
 from xgw.portable.arriving import Arrived, arrive, is_hash
 from xgw.portable.bodies import LISTED_FROM
 from xgw.portable.contents import Contents
+from xgw.portable.heads import checked_head
 from xgw.portable.naming import id_of
 from xgw.portable.parsing import FIELDS, MARK, PAYLOADS, TABLES, read_pieces
 from xgw.portable.refusal import BadBundle
@@ -153,7 +154,7 @@ def _written(
             else:
                 arrival.row(name, value)
         arrival.end()
-    return _checked_head(head, arrival.counts, versions.current)
+    return {MARK: versions.current, **checked_head(head), "counts": arrival.counts}
 
 
 class _Arrival:
@@ -231,36 +232,9 @@ def _in_parts(value: Any) -> Iterator[str]:
             yield from _in_parts(inner)
 
 
-# -- the head --------------------------------------------------------------------------------------
-
-
 def _agent(value: Any, place: int) -> Json:
     is_one = isinstance(value, dict) and isinstance(value.get("name"), str)
     if not is_one or not isinstance(value.get("definition"), dict | None):
         raise BadBundle(f"agents[{place}] is no agent")
     agent: Json = value
     return agent
-
-
-def _checked_head(head: Json, counts: dict[str, int], version: int) -> Json:
-    exported = head.get("exported_at")
-    try:
-        clock.parse_time(exported if isinstance(exported, str) else "")
-    except ValueError:
-        raise BadBundle("the bundle does not say when it was exported") from None
-    made_by = head.get("xgw")
-    if not isinstance(made_by, dict) or not isinstance(made_by.get("version"), str):
-        raise BadBundle("the bundle does not say by which xgw it was exported")
-    if not _tells_masked(head.get("redaction")):
-        raise BadBundle("the bundle does not say what was masked in it")
-    return {MARK: version, "asked_for": [], "filter": None, **head, "counts": counts}
-
-
-def _tells_masked(value: Any) -> bool:
-    """Whether this is the report of a redaction."""
-    if not isinstance(value, dict) or not isinstance(masked := value.get("masked"), list):
-        return False
-    flags = (value.get(name) for name in ("on", "bodies"))
-    return all(isinstance(flag, bool) for flag in flags) and all(
-        isinstance(one, dict) and isinstance(one.get("placeholder"), str) for one in masked
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 
@@ -52,9 +51,9 @@ class Scratch:
     def chosen(self, table: str, count: int) -> Iterator[list[Key]]:
         """The wanted keys of a table in order, so many at a time."""
         found = "SELECT key FROM chosen WHERE tab = ? ORDER BY key"
-        with contextlib.closing(self._connection.execute(found, (table,))) as cursor:
-            while rows := cursor.fetchmany(count):
-                yield [row[0] for row in rows]
+        cursor = self._connection.execute(found, (table,))
+        while rows := cursor.fetchmany(count):
+            yield [row[0] for row in rows]
 
     def note(self, name: str, noted: Noted) -> None:
         """What became of the body, or the part of one, that has this name."""

@@ -79,18 +79,20 @@ class Source:
     def head(self) -> Json:
         """What stands before the rows."""
         query = self._asked.query
-        told = None if query is None else {"q": self._redactor.text(query, ("", "", "filter"))}
         before = self._imported or {}
         head = {
             "xgw_bundle": VERSION,
             "exported_at": before.get("exported_at") or clock.to_rfc3339(clock.now()),
             "xgw": before.get("xgw") or versions(),
             "asked_for": self._named,
-            "filter": told,
+            "filter": self._filter(None if query is None else {"q": query}),
         }
         if before and self._chosen.everything:
-            head |= {name: before[name] for name in ("asked_for", "filter")}
+            head |= {"asked_for": before["asked_for"], "filter": self._filter(before["filter"])}
         return head
+
+    def _filter(self, told: Json | None) -> Json | None:
+        return told and {"q": self._redactor.text(told["q"], ("", "", "filter"))}
 
     def rows(self, table: str) -> Iterator[Row]:
         """The rows of a table; their bodies go to the spool."""
@@ -108,17 +110,19 @@ class Source:
 
     def agents(self) -> list[Json]:
         """The agents that the rows name, as they are configured now; of an import as they were."""
-        if self._imported is not None:
-            told: list[Json] = self._imported["agents"]
-            everything = self._chosen.everything
-            return [one for one in told if everything or one["name"] in self._agents]
-        return [self._agent(name) for name in sorted(self._agents)]
+        if self._imported is None:
+            return [
+                self._agent(name, self._asked.definition_of(name)) for name in sorted(self._agents)
+            ]
+        told: list[Json] = self._imported["agents"]
+        everything = self._chosen.everything
+        kept = (one for one in told if everything or one["name"] in self._agents)
+        return [self._agent(one["name"], one["definition"]) for one in kept]
 
-    def _agent(self, name: str) -> Json:
-        definition = self._asked.definition_of(name)
+    def _agent(self, name: str, definition: Json | None) -> Json:
         told = self._redactor.value(definition, ("agents", name, "definition"))
         if told is not None and not self._asked.bodies:
-            told = told | {"instructions": measured(told["instructions"])}
+            told = told | {"instructions": measured(told.get("instructions"))}
         return {"name": self._redactor.text(name, ("agents", name, "name")), "definition": told}
 
     def payloads(self) -> Iterator[bytes]:

@@ -19,6 +19,8 @@ from xgw.portable.source import Source
 Json = dict[str, Any]
 LeftOut = Counter[str]
 
+_SPELLED = json.JSONEncoder(ensure_ascii=False)
+
 
 def write_openai(source: Source, out: BinaryIO) -> Iterator[str]:
     """Every conversation of a source; yields in words what was left out."""
@@ -32,30 +34,28 @@ def write_openai(source: Source, out: BinaryIO) -> Iterator[str]:
             line: Json = {"messages": told}
             if tools := tools_offered(shelf, turns, lost):
                 line["tools"] = tools
-            out.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            for piece in _SPELLED.iterencode(line):
+                out.write(piece.encode("utf-8", "replace"))
+            out.write(b"\n")
     if lost:
         yield "left out: " + ", ".join(f"{count:,} × {what}" for what, count in lost.items())
 
 
-def _conversations(shelf: Shelf) -> Iterator[tuple[list[Row], list[Row]]]:
-    """The messages of each conversation, and its turns."""
+def _conversations(shelf: Shelf) -> Iterator[tuple[Iterator[Row], list[str]]]:
+    """The messages of each conversation, turn by turn, and the ids of its turns."""
     for session in shelf.rows("sessions"):
-        turns = list(shelf.rows("turns", session["id"]))
-        messages = [message for turn in turns for message in shelf.rows("messages", turn["id"])]
-        yield sorted(messages, key=lambda message: message["message_index"]), turns
+        turns = [turn["id"] for turn in shelf.rows("turns", session["id"])]
+        yield (message for turn in turns for message in shelf.rows("messages", turn)), turns
     for turn in shelf.rows("turns", ""):
-        yield list(shelf.rows("messages", turn["id"])), [turn]
+        yield shelf.rows("messages", turn["id"]), [turn["id"]]
 
 
 def _whole(
-    shelf: Shelf, messages: Iterable[Row], turns: Iterable[Row], lost: LeftOut
+    shelf: Shelf, messages: Iterable[Row], turns: Iterable[str], lost: LeftOut
 ) -> Iterator[Row]:
     """The messages without answers that broke off."""
     steps = (
-        s
-        for t in turns
-        for run in shelf.rows("runs", t["id"])
-        for s in shelf.rows("steps", run["id"])
+        s for t in turns for run in shelf.rows("runs", t) for s in shelf.rows("steps", run["id"])
     )
     broken = {s["id"] for s in steps if s["step_type"] == "llm_call" and s["status"] != "success"}
     for message in messages:
@@ -66,8 +66,9 @@ def _whole(
 
 
 def _conversation(shelf: Shelf, messages: Iterable[Row], lost: LeftOut) -> list[Json]:
-    told = [one for row in messages if (one := _message(shelf, row, lost)) is not None]
-    told = _with_results(told, lost)
+    said = [(row["message_index"], _message(shelf, row, lost)) for row in messages]
+    said.sort(key=lambda one: one[0])
+    told = _with_results([message for _, message in said if message is not None], lost)
     while told and told[-1]["role"] != "assistant":
         lost["message behind the last answer"] += 1
         told.pop()
@@ -87,17 +88,26 @@ def _message(shelf: Shelf, row: Row, lost: LeftOut) -> Json | None:
         return None
     content = _content(shelf, row, role, lost)
     calls = _calls(row["tool_calls"], lost) if role == "assistant" else []
-    if content is None and not calls:
+    refusal = _refusal(row["parts"]) if role == "assistant" else None
+    if content is None and not calls and refusal is None:
         lost["message without content"] += 1
         return None
     told: Json = {"role": role, "content": content}
     if calls:
         told["tool_calls"] = calls
+    if refusal is not None:
+        told["refusal"] = refusal
     if role == "tool":
         told["tool_call_id"] = row["tool_call_id"]
     if row["name"] and role in ("user", "assistant", "system"):
         told["name"] = row["name"]
     return told
+
+
+def _refusal(parts: Any) -> str | None:
+    """What a model said in the place of an answer."""
+    told = parts.get("refusal") if isinstance(parts, dict) else None
+    return told if isinstance(told, str) else None
 
 
 def _content(shelf: Shelf, row: Row, role: str, lost: LeftOut) -> Any:
@@ -182,7 +192,7 @@ def _with_results(messages: list[Json], lost: LeftOut) -> list[Json]:
         lost["tool call without a result"] += len(calls) - len(answered)
         if calls:
             message = _with_calls(message, answered)
-        if message["content"] is None and not answered:
+        if message["content"] is None and not answered and "refusal" not in message:
             continue
         told.append(message)
         told += [results.pop(call["id"]) for call in answered]

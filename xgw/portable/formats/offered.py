@@ -15,12 +15,10 @@ _FUNCTIONS = ("function", "custom", None)
 """The types of tools that are functions: Anthropic's have none, or are custom."""
 
 
-def tools_offered(shelf: Shelf, turns: Sequence[Row], lost: Counter[str]) -> list[Json]:
-    """The tools of the last model call that had any; those of another kind are counted as lost."""
+def tools_offered(shelf: Shelf, turns: Sequence[str], lost: Counter[str]) -> list[Json]:
+    """The tools of the last model call in these turns that had any; others are counted as lost."""
     for turn in reversed(turns):
-        steps = [
-            s for run in shelf.rows("runs", turn["id"]) for s in shelf.rows("steps", run["id"])
-        ]
+        steps = [s for run in shelf.rows("runs", turn) for s in shelf.rows("steps", run["id"])]
         for step in reversed(steps):
             if step["step_type"] == "llm_call" and (tools := _tools(shelf, step)):
                 return [told for tool in tools if (told := _tool(tool, lost)) is not None]

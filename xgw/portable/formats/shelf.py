@@ -59,9 +59,8 @@ class Shelf:
         where = "" if owner is None else " AND owner = ?"
         query = f"SELECT row FROM rows WHERE tab = ?{where} ORDER BY place, rowid"
         given = (table,) if owner is None else (table, owner)
-        with contextlib.closing(self._connection.execute(query, given)) as cursor:
-            for (row,) in cursor:
-                yield orjson.loads(row) if isinstance(row, bytes) else json.loads(row)
+        for (row,) in self._connection.execute(query, given):
+            yield orjson.loads(row) if isinstance(row, bytes) else json.loads(row)
 
     def body(self, hash: str | None) -> bytes | None:
         """A body's content; None where it is not there: left out, gone, or never recorded."""

@@ -99,12 +99,12 @@ def _session(shelf: Shelf, session: Row) -> Iterator[Block]:
             ("cost", spelling.usd(session["cost_usd"])),
         )
     )
-    turns = list(shelf.rows("turns", session["id"]))
+    turns = tuple(_turn_row(turn) for turn in shelf.rows("turns", session["id"]))
     if len(turns) > 1:
-        yield Overview(_TURN_COLUMNS, tuple(_turn_row(turn) for turn in turns))
+        yield Overview(_TURN_COLUMNS, turns)
     if session["session_summary"]:
         yield from spoken("summary of the session", session["session_summary"], "text")
-    for turn in turns:
+    for turn in shelf.rows("turns", session["id"]):
         yield from _turn(shelf, turn)
 
 
@@ -144,12 +144,13 @@ def _turn(shelf: Shelf, turn: Row) -> Iterator[Block]:
         )
     )
     yield from failure(turn)
-    messages = list(shelf.rows("messages", turn["id"]))
     told_by_steps = _results_of_steps(shelf, runs)
-    for message in messages:
+    has_messages = False
+    for message in shelf.rows("messages", turn["id"]):
+        has_messages = True
         if message["kind"] != "tool_result" or message["tool_call_id"] not in told_by_steps:
             yield from _message(shelf, message)
-    if not messages:
+    if not has_messages:
         yield from spoken("user", turn["user_input"], "user")
         yield from spoken("assistant", turn["final_output"], "assistant")
     for run in runs:
