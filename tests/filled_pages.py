@@ -18,8 +18,8 @@ from xgw.config import Config, Loaded, Provider
 from xgw.config.leaves import list_leaves
 from xgw.events import Envelope
 from xgw.web.app import Services, create_app
-from xgw.web.live import open_screen
 from xgw.web.live.screen import Screen, Swap
+from xgw.web.live.screens import open_screen
 
 
 def rows_of(tree: Element) -> list[Element]:

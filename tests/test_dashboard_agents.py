@@ -18,7 +18,7 @@ from scripted_model import chat, named, says, streams
 from servers import eventually
 from xgw.queries.events import list_events
 from xgw.store.models import Step
-from xgw.web.live import open_screen
+from xgw.web.live.screens import open_screen
 
 HOSTILE = "<script>alert(1)</script>\"'&<!--"
 STUCK = ("c1", "stuck", "{}")

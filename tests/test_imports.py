@@ -92,6 +92,8 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     turn = filled.turn(session, user_input="Write to person1@example.org", input_payload=body)
     filled.step(filled.run(turn), turn, session_id=session, input_payload=body)
     filled.message(session, turn, 0, content="Write to person1@example.org, please. " * 40)
+    image = filled.body(b'"data:image/png;base64,' + b"A" * 900 + b'"')
+    filled.message(session, turn, 1, parts={"image": {"payload": image, "size": 925}})
     yield filled.store
     filled.close()
 

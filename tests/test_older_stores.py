@@ -224,3 +224,17 @@ def _as_told(turn: Any, said: list[Any], called: list[Any], outputs: Any) -> Old
     )
     contents = tuple(one["content"] for one in said)
     return OldTurn(turn["user_input"], turn["final_output"], turn["status"], contents, tools)
+
+
+@pytest.mark.slow
+def test_a_larger_store(tmp_path: Path) -> None:
+    larger = Older(tmp_path, "tasks", 2000, 7)
+    assert larger.report["balances"]
+    done("backfill-turns", "--db", larger.new)
+    expected = {
+        name: found
+        for name, (status, said) in READERS["tasks"](larger.old).items()
+        if (found := old_turns(status, said, "user-message"))
+    }
+    made = new_turns(larger.new)
+    assert {name: found for name, found in made.items() if name != "orphans"} == expected

@@ -83,9 +83,9 @@ def play() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def command(file: Path, *options: str) -> Iterator[tuple[Process, Playing]]:
-    """`xgw replay` on a file, in a process of its own."""
-    process = Process([*XGW, "replay", str(file), *options])
+def command(source: Path | str, *options: str) -> Iterator[tuple[Process, Playing]]:
+    """`xgw replay` of this, in a process of its own."""
+    process = Process([*XGW, "replay", str(source), *options])
     try:
         yield process, Playing(process.stdout.wait_for(r"http://\S+/v1")[0])
     finally:
@@ -136,6 +136,7 @@ class Session:
     sent: list[dict[str, Any]]
     heard: list[Heard]
     bundle: bytes
+    store: Path
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +151,10 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         sent += [said("demo:error", stream=True)]
         sent += [{**said("demo:flaky"), "model": "flaky"}]
         heard += [hear(url, with_session(body, "s-1")) for body in sent[1:]]
-        store = Store(next(server.installation.folder.rglob("xgw.db")))
+        path = next(server.installation.folder.rglob("xgw.db"))
+        store = Store(path)
         try:
-            return Session(sent, heard, bundles.export(store))
+            return Session(sent, heard, bundles.export(store), path)
         finally:
             store.close()
 
@@ -175,6 +177,19 @@ def test_a_client_hears_what_it_heard_then(session: Session, tmp_path: Path) -> 
         assert process.stderr.wait_for_end().strip() == "Played 7 of 7 requests."
     assert [one.status for one in session.heard] == [200, 200, 429, 200, 502, 200, 200]
     assert b'"type":"upstream_truncated"' in session.heard[3].body
+
+
+def test_what_is_in_the_store_is_played_without_a_file(session: Session) -> None:
+    with command("s-1", "--speed", "max", "--db", str(session.store)) as (process, playing):
+        for body, then in zip(session.sent, session.heard, strict=True):
+            assert hear(playing.url, body).body == then.body
+        assert process.stop() == 0
+    nobody = Process([*XGW, "replay", "nobody", "--db", str(session.store)])
+    try:
+        assert nobody.wait() == 1
+        assert "nobody" in nobody.stderr.wait_for_end()
+    finally:
+        nobody.close()
 
 
 def is_near(now: float, then: float) -> bool:

@@ -118,6 +118,13 @@ def test_a_place_that_cannot_be_one(fixed: Path, tmp_path: Path, name: str, word
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_file_is_never_replaced(fixed: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, said = ask("backup", "--overwrite", pipe, "--db", fixed)
+    assert (code, "no file" in said, pipe.is_fifo()) == (2, True, True)
+
+
 def test_the_store_is_not_its_own_backup(fixed: Path) -> None:
     code, said = ask("backup", "--overwrite", fixed, "--db", fixed)
     assert (code, "the store itself" in said) == (2, True)
@@ -306,3 +313,15 @@ def test_providers_are_asked_and_no_key_is_told(gate: Gate, tmp_path: Path, copy
     assert "cannot be asked" in only(found, "provider away")["says"]
     assert (code, only(found, "provider demo")["standing"]) == (1, "fine")
     assert SECRET not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("free", "advice"), [(100_000_000, "make room: `xgw prune"), (60_000, "needs room itself")]
+)
+def test_what_to_do_about_little_room_is_something_that_can_be_done(
+    fixed: Path, monkeypatch: pytest.MonkeyPatch, free: int, advice: str
+) -> None:
+    disk = shutil.disk_usage(fixed.parent)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    code, said = ask("doctor", "--offline", "--db", fixed)
+    assert (code, advice in said) == (1, True)

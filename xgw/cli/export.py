@@ -87,8 +87,8 @@ def export(
 
     if refs and query is not None:
         raise UsageError("give ids or --filter, not both")
-    with _opened(config_path, db, refs) as (loaded, store, refs):
-        roots = _roots(store, refs) if query is None else _fitting(store, query)
+    with opened(config_path, db, refs) as (loaded, store, refs):
+        roots = roots_of(store, refs) if query is None else _fitting(store, query)
         kept = {"bodies": not no_bodies, "redact": not no_redact}
         if format == PYTEST:
             wanted = Export(loaded.config, store, query=query, redact=not no_redact)
@@ -112,7 +112,7 @@ def _to_folder(
 
 
 @contextlib.contextmanager
-def _opened(
+def opened(
     config_path: Path | None, db: str | None, refs: tuple[str, ...]
 ) -> Iterator[tuple[Loaded, Store, tuple[str, ...]]]:
     """The store that has what is named first, and all that is named; an import by its own id."""
@@ -134,7 +134,7 @@ def _opened(
             yield loaded, store, ()
 
 
-def _roots(store: Store, refs: Iterable[str]) -> list[Root] | None:
+def roots_of(store: Store, refs: Iterable[str]) -> list[Root] | None:
     """What is named, each once; None for everything."""
     return list(dict.fromkeys(root_of(store, ref) for ref in refs)) or None
 

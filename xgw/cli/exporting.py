@@ -67,6 +67,10 @@ class Export:
         write_folder(folder, self._writing(roots))
         note(f"Wrote {folder}: its README says where to call your app")
 
+    def write(self, roots: list[Root] | None, out: BinaryIO) -> None:
+        """Write it there."""
+        self._writing(roots)(out)
+
     def _stem(self, roots: list[Root] | None) -> str:
         return roots[0].id if roots and len(roots) == 1 else SEVERAL
 

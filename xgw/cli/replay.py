@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from xgw.cli.configuration import with_configuration
 from xgw.cli.server import bind, url_of
 from xgw.cli.terminal import note
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 FASTEST = "max"
+SUFFIXES = frozenset({".json", ".jsonl", ".gz"})
 
 
 class _Speed(click.ParamType[float]):
@@ -39,7 +44,7 @@ class _Speed(click.ParamType[float]):
 
 
 @click.command()
-@click.argument("file")
+@click.argument("source", metavar="FILE|ID")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="0, the default: a free one."
 )
@@ -51,10 +56,14 @@ class _Speed(click.ParamType[float]):
     help="2 is twice as fast as recorded; 0 or max without any wait.",
 )
 @click.option("--upstream", is_flag=True, help="Play every try, as the upstream answered it.")
-def replay(file: str, port: int, speed: float, upstream: bool) -> None:
+@with_configuration
+def replay(
+    config_path: Path | None, db: str | None, source: str, port: int, speed: float, upstream: bool
+) -> None:
     """Serve a bundle as an OpenAI-compatible provider that answers as it was recorded.
 
-    The requests in FILE (- for stdin) are answered in their order with their status, headers,
+    The requests in FILE (- for stdin), or of what was recorded or imported here (any ID that `xgw
+    export` takes), are answered in their order with their status, headers,
     bytes and timing, failures too. A request that is not the recorded one is answered with 409 and
     the first difference; so is one too many. GET /replay tells how far it is.
 
@@ -65,13 +74,36 @@ def replay(file: str, port: int, speed: float, upstream: bool) -> None:
     Examples:
       xgw replay bug-report.json
       OPENAI_BASE_URL=http://127.0.0.1:4010/v1 python app.py   # xgw replay bug.json --port 4010
+      xgw replay last
       xgw replay bug-report.json --speed max --upstream
     """
-    if file == STDIN:
+    if source == STDIN:
         _play(sys.stdin.buffer, "stdin", port, speed, upstream)
-        return
-    with open(file, "rb") as opened:
-        _play(opened, file, port, speed, upstream)
+    elif _is_file(source):
+        with open(source, "rb") as file:
+            _play(file, source, port, speed, upstream)
+    else:
+        with _recorded(config_path, db, source) as bundle:
+            _play(bundle, source, port, speed, upstream)
+
+
+def _is_file(source: str) -> bool:
+    """Whether a file is meant, there or not: no id has a folder or a bundle's suffix."""
+    path = Path(source)
+    return path.is_file() or len(path.parts) > 1 or path.suffix in SUFFIXES
+
+
+@contextmanager
+def _recorded(config_path: Path | None, db: str | None, ref: str) -> Iterator[IO[bytes]]:
+    """What is recorded of this here, as a bundle; it is for this machine: nothing is masked."""
+    from xgw.cli.export import opened, roots_of
+    from xgw.cli.exporting import Export
+
+    with tempfile.TemporaryFile() as bundle:
+        with opened(config_path, db, (ref,)) as (loaded, store, refs):
+            Export(loaded.config, store, redact=False).write(roots_of(store, refs), bundle)
+        bundle.seek(0)
+        yield bundle
 
 
 def _play(file: IO[bytes], name: str, port: int, speed: float, upstream: bool) -> None:

@@ -66,6 +66,7 @@ def in_place(store: Store, secrets: Sequence[str], *, dry_run: bool, as_json: bo
     with without_server(store.path):
         backup = None
         if inplace.are_named(store.path):
+            Source(store.path).close()  # refused, if at all, before anything has changed
             backup = migrations.make_backup(store.path)
             inplace.rename(store.path)
         applied = migrations.migrate(store, backup=False, taking_over=True).applied

@@ -24,7 +24,7 @@ from xgw.store import models
 from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
 
 YEARS = range(1970, 2201)
-MOST_SEQ = (1 << 63) - 1
+MOST_NUMBER = (1 << 63) - 1
 
 STATUSES: dict[str, frozenset[str]] = {
     "sessions": frozenset({"active", "archived", "closed"}),
@@ -75,13 +75,13 @@ def arrive(table: str, row: Any, place: int) -> Arrived:
                 made[name] = column.absent()
             elif column.may_be_left_out and _is_left_out(value):
                 made[name], originals[name] = column.left_out(value), value
+            elif column.is_json:
+                made[name] = _spelled(_without_gaps(column.take(value), name, originals))
             else:
                 made[name] = column.take(value)
         except ValueError as error:
             where = f"{table}[{place}].{name}"
             raise BadBundle(f"{where} {error}") from None
-        if column.is_json and value is not None and name not in originals:
-            made[name] = _spelled(_without_gaps(made[name], name, originals))
     return Arrived(made, originals)
 
 
@@ -106,7 +106,11 @@ def _spelled(value: Any) -> Any:
 
 def _without_gaps(value: Any, name: str, originals: dict[str, Any]) -> Any:
     """A JSON value with words for what was left out inside of it."""
-    if _MARKED not in orjson.dumps(value):
+    try:
+        text = orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"cannot be kept: {error}") from None
+    if _MARKED not in text:
         return value
     told = _told(value)
     if told is not value:
@@ -171,11 +175,13 @@ def _hash(value: Any) -> str:
 def _number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is no whole number")
+    if not -MOST_NUMBER <= value <= MOST_NUMBER:
+        raise ValueError("is larger than any number that is kept")
     return value
 
 
 def _seq(value: Any) -> int:
-    if not 1 <= _number(value) <= MOST_SEQ:
+    if _number(value) < 1:
         raise ValueError("is no seq of an event")
     return int(value)
 

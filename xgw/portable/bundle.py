@@ -20,8 +20,7 @@ def write_json(source: Source, out: BinaryIO) -> None:
     for table in TABLES:
         _write_list(out, table, map(spelled, source.rows(table)))
     _write_list(out, "agents", map(spelled, source.agents()))
-    source.spool.seek(0)
-    _write_list(out, "payloads", (line[:-1] for line in source.spool))
+    _write_list(out, "payloads", source.payloads())
     out.write(b",\n".join(_member(name, value) for name, value in source.tail().items()))
     out.write(b"\n}\n")
 
@@ -34,9 +33,8 @@ def write_lines(source: Source, out: BinaryIO) -> None:
             out.write(_line(table, spelled(row)))
     for agent in source.agents():
         out.write(_line("agents", spelled(agent)))
-    source.spool.seek(0)
-    for line in source.spool:
-        out.write(_line("payloads", line[:-1]))
+    for payload in source.payloads():
+        out.write(_line("payloads", payload))
     out.write(spelled(source.tail()) + b"\n")
 
 

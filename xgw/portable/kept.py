@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -18,7 +18,7 @@ _TABLES = (
     f"CREATE TABLE {HEAD} (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     f"CREATE TABLE {LEFT_OUT} (rows TEXT, id, columns TEXT NOT NULL, PRIMARY KEY (rows, id))"
     " WITHOUT ROWID",
-    f"CREATE TABLE {SIZES} (hash TEXT PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID",
+    f"CREATE TABLE {SIZES} (place INTEGER PRIMARY KEY, hash TEXT UNIQUE, size INTEGER NOT NULL)",
 )
 
 Json = dict[str, Any]
@@ -46,7 +46,8 @@ def write_originals(
 
 def write_size(connection: sqlite3.Connection, hash: str, size: int) -> None:
     """A body that was left out."""
-    connection.execute(f"INSERT OR IGNORE INTO {SIZES} VALUES (?, ?)", (hash, size))
+    insert = f"INSERT OR IGNORE INTO {SIZES} (hash, size) VALUES (?, ?)"
+    connection.execute(insert, (hash, size))
 
 
 def read_head(store: Store) -> Json | None:
@@ -71,6 +72,15 @@ def read_originals(store: Store, table: str, row: Mapping[str, Any]) -> Json:
 def placeholders(head: Json) -> list[str]:
     """Those that stand in a bundle with this head, as its report tells them."""
     return [one["placeholder"] for one in head["redaction"]["masked"]]
+
+
+def read_sizes(store: Store) -> Iterator[Json]:
+    """All bodies that were left out of the bundle, in their order there."""
+    place = 0
+    following = f"SELECT place, hash, size FROM {SIZES} WHERE place > ? ORDER BY place LIMIT 1000"
+    while rows := store.sql(following, (place,)):
+        yield from ({"hash": hash, "size": size} for _, hash, size in rows)
+        place = rows[-1][0]
 
 
 def read_size(store: Store, hash: str) -> int | None:

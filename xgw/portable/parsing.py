@@ -6,6 +6,7 @@ never all in memory: one row or one body is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,10 +76,12 @@ class _Events:
                     raise BadBundle(f"one entry of the bundle is over {self._most >> 20} MiB")
             parser.close()
             yield from found
-        except ijson.IncompleteJSONError as error:
-            raise _broken(error) from None
         except ijson.JSONError as error:
             raise _broken(error) from None
+        finally:
+            # Left open, one written in Python would tell of the rest when it is collected.
+            with contextlib.suppress(ijson.JSONError):
+                parser.close()
 
 
 def _broken(error: Exception) -> BadBundle:

@@ -51,8 +51,7 @@ class _Tally:
         """Counts all of it, and writes nothing."""
         rows = [_part(table, map(spelled, source.rows(table))) for table in TABLES]
         agents = _part("agents", map(spelled, source.agents()))
-        source.spool.seek(0)
-        self.parts = (*rows, agents, _part("payloads", iter(source.spool)))
+        self.parts = (*rows, agents, _part("payloads", source.payloads()))
         self.masked = source.tail()["redaction"]["masked"]
 
 

@@ -11,6 +11,8 @@ from importlib import metadata
 from platform import platform, python_version
 from typing import Any, BinaryIO
 
+import orjson
+
 from xgw import __version__, clock
 from xgw.frozen import frozen
 from xgw.portable import kept
@@ -122,6 +124,19 @@ class Source:
         if told is not None and not self._asked.bodies:
             told = told | {"instructions": measured(told.get("instructions"))}
         return {"name": self._redactor.text(name, ("agents", name, "name")), "definition": told}
+
+    def payloads(self) -> Iterator[bytes]:
+        """The bodies of the rows that were read, a JSON object each.
+
+        Where an import has none, those that were left out, also the ones that no row names.
+        """
+        store, before = self._chosen.store, self._imported
+        if before and self._chosen.everything and not before["redaction"]["bodies"]:
+            yield from map(orjson.dumps, kept.read_sizes(store))
+            return
+        self.spool.seek(0)
+        for line in self.spool:
+            yield line[:-1]
 
     def tail(self) -> Json:
         """What stands behind the bodies."""

@@ -40,6 +40,8 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False) -> int:
 def _check(store: Store, target: Path, overwrite: bool) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder: name a file in it")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is no file but a device or a pipe: name a file")
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder {target.parent} for the backup")
     if target.exists() and target.samefile(store.path):

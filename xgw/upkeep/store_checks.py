@@ -20,6 +20,14 @@ from xgw.upkeep.references import TABLES
 
 MOST = 5
 LITTLE_ROOM = 200_000_000
+PRUNE_ROOM = 40_000_000
+"""What pruning itself needs at most: the log of what is written, and what is copied from it."""
+
+PRUNE = "make room: `xgw prune --bodies-older-than 30d --vacuum`"
+TIGHT = (
+    "free some 40 MB by other means, for pruning needs room itself; "
+    "then `xgw prune --bodies-older-than 30d --vacuum`"
+)
 
 RESTORE = "move it away and put a backup in its place; `xgw serve` begins a new one otherwise"
 
@@ -78,7 +86,7 @@ def _room(store: Store) -> Iterator[Finding]:
     free = shutil.disk_usage(store.path.parent).free
     if free < LITTLE_ROOM:
         words = f"{spelling.size(free)} are free on the disk: without room nothing is recorded"
-        yield wrong("disk", words, "make room: `xgw prune --bodies-older-than 30d --vacuum`")
+        yield wrong("disk", words, TIGHT if free < PRUNE_ROOM else PRUNE)
     else:
         yield fine("disk", f"{spelling.size(free)} free")
 

@@ -13,6 +13,8 @@ from xgw import clock
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 SECOND = len("2026-01-02 03:04:05")
+FIRST, BEYOND = "1970", "2201"
+"""The years of times that a bug report may have."""
 
 _SPOKEN = re.compile(
     r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?"
@@ -28,8 +30,14 @@ def read_time(value: Any) -> str | None:
     """The moment in UTC as the store spells it; None if it is not known or cannot be made out.
 
     Without a zone it is UTC. Besides ISO 8601 in its many spellings: seconds, or smaller units,
-    since 1970, dates of e-mails, and what programs in Go write.
+    since 1970, dates of e-mails, and what programs in Go write. What is not of the years that the
+    store knows (Go's year 1 for no time, zeros) is no time.
     """
+    moment = _read(value)
+    return moment if moment is not None and FIRST <= moment < BEYOND else None
+
+
+def _read(value: Any) -> str | None:
     if type(value) is str:
         if value[4:5] != "-" and _NUMBER.fullmatch(value):
             return _read_number(float(value))
@@ -39,7 +47,7 @@ def read_time(value: Any) -> str | None:
             return _read_odd(value.strip())
         return _spelled(value, moment)
     if isinstance(value, str):
-        return read_time(str(value))
+        return _read(str(value))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _read_number(value)
     return None

@@ -49,7 +49,7 @@ from xgw.web.healthview import Measured
 from xgw.web.imported import refuse_acting
 from xgw.web.keys import IssuedKeys
 from xgw.web.limits import Places
-from xgw.web.live import open_screen
+from xgw.web.live.screens import open_screen
 from xgw.web.live.socket import add_socket
 from xgw.web.mount import Mount
 from xgw.web.pages import PAGES_OF_IMPORTS, create_pages

@@ -21,6 +21,13 @@ DEEPEST = 3
 """What is deeper is shown as deep as this."""
 NO_SERVERS: Mapping[str, str] = MappingProxyType({})
 _ROUND = (1, 2, 5)
+_HOUR = 3600
+_CLOCK_STEPS = (
+    *(factor * 10.0**power for power in range(-3, 1) for factor in _ROUND),
+    *(10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0),
+    *(_HOUR * hours for hours in (1.0, 2.0, 6.0, 12.0, 24.0)),
+)
+"""Steps between the moments of an axis, in seconds: round on a clock from 15 on, not by tens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,10 @@ def _ticks(seconds: float) -> tuple[Tick, ...]:
 
 
 def _round_up(seconds: float) -> float:
-    scale = 0.001
+    for step in _CLOCK_STEPS:
+        if step >= seconds:
+            return step
+    scale = _CLOCK_STEPS[-1]
     while True:
         for factor in _ROUND:
             if factor * scale >= seconds:
@@ -172,4 +182,6 @@ def _round_up(seconds: float) -> float:
 def _moment(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:g} min"
+    if seconds < 120:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:g} min" if seconds < 7200 else f"{seconds / 3600:g} h"

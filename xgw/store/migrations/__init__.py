@@ -29,10 +29,10 @@ IN_PLACE = "the store itself"
 
 OLD_TABLES: dict[str, frozenset[str]] = {
     "conversations": frozenset({"id"}),
-    "messages": frozenset({"id", "conversation_id", "role"}),
-    "request_logs": frozenset({"id", "created_at"}),
+    "messages": frozenset({"conversation_id"}),
+    "request_logs": frozenset({"id"}),
     "task_sessions": frozenset({"id"}),
-    "task_session_messages": frozenset({"id", "task_session_id"}),
+    "task_session_messages": frozenset({"task_session_id"}),
 }
 """The tables of the older shapes, and columns without which they are none."""
 
@@ -131,7 +131,8 @@ def old_tables(connection: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
     for name, needed in OLD_TABLES.items():
         rows = connection.execute(f"PRAGMA main.table_info({prefix}{name})").fetchall()
         columns = tuple(row[1] for row in rows)
-        if needed <= set(columns) and "project_id" not in columns:
+        folded = {column.lower() for column in columns}
+        if needed <= folded and "project_id" not in folded:
             found[name] = columns
     return found
 

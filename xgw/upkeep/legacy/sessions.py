@@ -37,7 +37,7 @@ KEY, METADATA, MESSAGE_COUNT, CREATED = 1, 12, 13, 14
 def from_conversation(origin: Origin, row: OldRow, fallback: str) -> Session:
     """A conversation of the gateway; `fallback` is its time where its own is not known."""
     _, _, title, user, model, created, updated, *_ = row
-    at, notes = _times(created, updated, fallback)
+    at, changed, notes = _times(created, updated, fallback)
     session_id, key = _named(origin, row, notes, at)
     legacy = origin.note(row, len(GATEWAY.sessions.known), notes)
     return [
@@ -56,14 +56,14 @@ def from_conversation(origin: Origin, row: OldRow, fallback: str) -> Session:
         merged(legacy, None, None),
         0,
         at,
-        read_time(updated) or at,
+        changed,
     ]
 
 
 def from_task_session(origin: Origin, row: OldRow, fallback: str) -> Session:
     """A task session; its status is mapped, the old one stays in metadata."""
     _, _, task, agent, status, metadata, created, updated, *_ = row
-    at, notes = _times(created, updated, fallback)
+    at, changed, notes = _times(created, updated, fallback)
     if status is not None:
         notes["status"] = loose(status)
     session_id, key = _named(origin, row, notes, at)
@@ -85,7 +85,7 @@ def from_task_session(origin: Origin, row: OldRow, fallback: str) -> Session:
         merged(legacy, own, unparsed),
         0,
         at,
-        read_time(updated) or at,
+        changed,
     ]
 
 
@@ -111,17 +111,24 @@ MAKERS: dict[str, Callable[[Origin, OldRow, str], Session]] = {
 }
 
 
-def _times(created: Any, updated: Any, fallback: str) -> tuple[str, dict[str, Any]]:
-    at = read_time(created)
-    if at is not None:
-        return at, {}
-    return read_time(updated) or fallback, {"created_at": loose(created)}
+def _times(created: Any, updated: Any, fallback: str) -> tuple[str, str, dict[str, Any]]:
+    """When it began and when it last changed, and what stood there if that cannot be made out."""
+    began, changed = read_time(created), read_time(updated)
+    notes: dict[str, Any] = {}
+    if began is None:
+        notes["created_at"] = loose(created)
+    if changed is None and updated is not None:
+        notes["updated_at"] = loose(updated)
+    at = began or changed or fallback
+    return at, changed or at, notes
 
 
 def _named(origin: Origin, row: OldRow, notes: dict[str, Any], at: str) -> tuple[str, str]:
     """A session's id and its key; an old id that cannot be a key stays in metadata alone."""
     old_id = loose(row[1])
-    identity = [origin.table, old_id] if old_id is not None else [origin.table, None, *row]
+    identity = [origin.table, old_id]
+    if old_id is None or origin.repeated:
+        identity += row if old_id is None else row[1:]
     session_id = mint("sess", 0 if "created_at" in notes else milliseconds(at), identity)
     try:
         return session_id, ids.client_identifier(old_id or "")

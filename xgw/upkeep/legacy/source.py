@@ -13,6 +13,7 @@ from typing import Any
 from xgw.errors import UsageError, WorkError
 from xgw.frozen import frozen
 from xgw.store.migrations import KEPT, old_tables
+from xgw.upkeep.legacy.belonging import Belonging, find, lead, repeated
 
 OldRow = tuple[Any, ...]
 """The rowid, the columns of the shape (None for one that the table lacks), and all others."""
@@ -20,20 +21,20 @@ OldRow = tuple[Any, ...]
 
 @frozen
 class Columns:
-    """A table of an older shape: its name, the columns that are known, what rows belong to."""
+    """A table of an older shape: its name, and the columns that are known."""
 
     name: str
     known: tuple[str, ...]
-    owner: str | None = None
 
 
 @frozen
 class Shape:
-    """An older shape: the table of its sessions, that of their messages."""
+    """An older shape: its sessions, their messages, and the column that names the session."""
 
     name: str
     sessions: Columns
     messages: Columns
+    owner: str
 
 
 GATEWAY = Shape(
@@ -50,8 +51,8 @@ GATEWAY = Shape(
             "tool_call_id",
             "created_at",
         ),
-        "conversation_id",
     ),
+    "conversation_id",
 )
 TASKS = Shape(
     "tasks",
@@ -71,8 +72,8 @@ TASKS = Shape(
             "metadata",
             "created_at",
         ),
-        "task_session_id",
     ),
+    "task_session_id",
 )
 REQUESTS = Columns(
     "request_logs",
@@ -129,7 +130,17 @@ class Source:
                 table: tuple(self._unknown(table, columns)) for table, columns in found.items()
             }
             self._columns = found
-            self._indexed = {shape.name: self._index(shape.messages) for shape in SHAPES}
+            self._found = {
+                table: find(self._connection, f"{self._prefix}{table}", columns)
+                for table, columns in found.items()
+            }
+            self._leads = {
+                shape.name: self._lead(shape) for shape in SHAPES if self.has(shape.messages)
+            }
+            self._repeated = {
+                shape.name: repeated(self._connection, self._found.get(shape.sessions.name))
+                for shape in SHAPES
+            }
         except sqlite3.DatabaseError as error:
             self.close()
             raise UsageError(f"{path} cannot be read as an older store ({error})") from error
@@ -165,40 +176,46 @@ class Source:
         if not self.has(table):
             return []
         return self._rows(
-            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE t.rowid > ? "
-            "ORDER BY t.rowid LIMIT ?",
+            f"SELECT {self._selected(table)} FROM {self._name(table)} t "
+            f"WHERE {self._rowid(table)} > ? ORDER BY 1 LIMIT ?",
             rowid,
             limit,
         )
 
-    def belonging(self, shape: Shape, owners: Sequence[Any]) -> list[OldRow]:
-        """The messages of these sessions, in the order of their rowids."""
-        table = shape.messages
+    def is_repeated(self, shape: Shape, rowid: int) -> bool:
+        """Whether the id of the session in this row is that of one before it, too."""
+        return rowid in self._repeated[shape.name]
+
+    def belonging(self, shape: Shape, rowids: Sequence[int]) -> dict[int, list[OldRow]]:
+        """The messages of the sessions in these rows, by those, in the order of their rowids.
+
+        Of several sessions with one id the first has them.
+        """
+        table, found = shape.messages, dict[int, list[OldRow]]()
         if not self.has(table):
-            return []
-        marks = ", ".join("?" * len(owners))
-        belongs = f"t.{table.owner} IN ({marks})"
-        if not self._indexed[shape.name]:
-            belongs = f"t.rowid IN (SELECT child FROM temp.{table.name} WHERE owner IN ({marks}))"
-        return self._rows(
-            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE {belongs} "
-            "ORDER BY t.rowid",
-            *owners,
-        )
+            return found
+        lead, marks = self._leads[shape.name], ", ".join("?" * len(rowids))
+        for rowid, *row in self._rows(
+            f"SELECT {lead.owner}, {self._selected(table)} FROM {lead.joined} "
+            f"WHERE {lead.owner} IN ({marks}) ORDER BY 2",
+            *rowids,
+        ):
+            found.setdefault(rowid, []).append(tuple(row))
+        return found
 
     def orphans(self, shape: Shape) -> list[OldRow]:
         """The messages whose session is not there, in the order of their rowids."""
         table = shape.messages
         if not self.has(table):
             return []
-        known = "0"
-        if self.has(shape.sessions):
-            owners = self._name(shape.sessions)
-            known = f"EXISTS (SELECT 1 FROM {owners} s WHERE s.id = t.{table.owner})"
         return self._rows(
-            f"SELECT {self._selected(table)} FROM {self._name(table)} t WHERE NOT {known} "
-            "ORDER BY t.rowid"
+            f"SELECT {self._selected(table)} FROM {self._name(table)} t "
+            f"WHERE {self._leads[shape.name].orphaned} ORDER BY 1"
         )
+
+    def _lead(self, shape: Shape) -> Belonging:
+        sessions, messages = self._found.get(shape.sessions.name), self._found[shape.messages.name]
+        return lead(self._connection, sessions, messages, shape.owner)
 
     def _rows(self, statement: str, *values: Any) -> list[OldRow]:
         try:
@@ -215,32 +232,18 @@ class Source:
         return f"main.{self._prefix}{table.name}"
 
     def _selected(self, table: Columns) -> str:
-        there = self._columns[table.name]
+        there = {column.lower() for column in self._columns[table.name]}
         known = [f"t.{name}" if name in there else "NULL" for name in table.known]
         others = ['t."{}"'.format(name.replace('"', '""')) for name in self._others[table.name]]
-        return ", ".join(["t.rowid", *known, *others])
+        return ", ".join([self._rowid(table), *known, *others])
+
+    def _rowid(self, table: Columns) -> str:
+        return f"t.{self._found[table.name].rowid}"
 
     def _unknown(self, table: str, columns: Sequence[str]) -> Iterator[str]:
         shapes = [t for shape in SHAPES for t in (shape.sessions, shape.messages)]
         known = next(t.known for t in (*shapes, REQUESTS) if t.name == table)
-        return (name for name in columns if name not in known)
-
-    def _index(self, table: Columns) -> bool:
-        """Whether an index leads to the messages of a session; else one is made beside the file."""
-        if not self.has(table):
-            return True
-        name, owner = f"{self._prefix}{table.name}", table.owner
-        run = self._connection.execute
-        for index in run(f"PRAGMA main.index_list({name})").fetchall():
-            columns = run(f'PRAGMA main.index_info("{index[1]}")').fetchall()
-            if columns and columns[0][2] == owner and not index[4]:
-                return True
-        run(
-            f"CREATE TEMP TABLE {table.name} AS SELECT {owner} AS owner, rowid AS child "
-            f"FROM main.{name}"
-        )
-        run(f"CREATE INDEX temp.{table.name}_owner ON {table.name} (owner)")
-        return False
+        return (name for name in columns if name.lower() not in known)
 
 
 def _open(path: Path) -> sqlite3.Connection:

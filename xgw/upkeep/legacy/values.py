@@ -26,7 +26,7 @@ class Origin:
     """Where rows come from: which takeover, the table, the names of its unknown columns.
 
     Of `orphans` the id of the session that is not there is noted too. `doubtful`: there may be
-    texts that were no UTF-8.
+    texts that were no UTF-8. `repeated`: a session before it has the same id.
     """
 
     takeover: int
@@ -34,6 +34,7 @@ class Origin:
     others: tuple[str, ...] = ()
     orphans: bool = False
     doubtful: bool = False
+    repeated: bool = False
 
     @property
     def is_plain(self) -> bool:

@@ -130,24 +130,17 @@ class Walk:
         rowid = start.rowid - 1 if start.done else start.rowid
         while rows := self._source.after(shape.sessions, rowid, SESSIONS_AT_ONCE):
             rowid = rows[-1][0]
-            owned = self._owned(shape, [row for row in rows if row[1] is not None])
+            owned = self._source.belonging(shape, [row[0] for row in rows])
             for row in rows:
                 done = start.done if row[0] == start.rowid else 0
-                yield from self._session(shape, row, owned.get(loose(row[1]), []), done)
-
-    def _owned(self, shape: Shape, rows: Sequence[OldRow]) -> dict[str | None, list[OldRow]]:
-        found: dict[str | None, list[OldRow]] = {}
-        if rows:
-            for message in self._source.belonging(shape, [row[1] for row in rows]):
-                found.setdefault(loose(message[2]), []).append(message)
-        return found
+                yield from self._session(shape, row, owned.get(row[0], []), done)
 
     def _session(
         self, shape: Shape, row: OldRow, owned: Sequence[OldRow], done: int
     ) -> Iterator[Behind]:
         known = _moments(shape, owned)
         first = min((moment for moment in known if moment), default=self._time)
-        origin = self._origin(shape.sessions)
+        origin = self._origin(shape.sessions, repeated=self._source.is_repeated(shape, row[0]))
         session = sessions.MAKERS[shape.name](origin, row, first)
         at = session[CREATED]
         if not done:
@@ -204,10 +197,9 @@ class Walk:
                 batch.ended.append(session_id)
             yield done
 
-    def _origin(self, table: Columns, *, orphans: bool = False) -> Origin:
-        return Origin(
-            self._takeover, table.name, self._source.others(table), orphans, self._source.doubtful
-        )
+    def _origin(self, table: Columns, *, orphans: bool = False, repeated: bool = False) -> Origin:
+        others, doubtful = self._source.others(table), self._source.doubtful
+        return Origin(self._takeover, table.name, others, orphans, doubtful, repeated)
 
     # -- request logs --------------------------------------------------------------------------
 
