@@ -303,8 +303,10 @@ class TestOpenai:
 
     def test_what_it_has_no_words_for_is_counted(self, real: Recorded) -> None:
         done = real.run("export", "broken", "checkout-42", "--format", "openai")
-        (line,) = done.stdout.splitlines()
-        assert [m["role"] for m in json.loads(line)["messages"]] == ["user", "assistant"] * 2
+        # The second request came without the first one's history: nobody had this conversation.
+        said = [json.loads(line)["messages"] for line in done.stdout.splitlines()]
+        assert [[m["role"] for m in messages] for messages in said] == [["user", "assistant"]] * 2
+        assert [m[0]["content"] for m in said] == ["What can you do?", "And what else? demo:reason"]
         assert "1 × answer that broke off" in done.stderr
         assert "1 × conversation without an answer" in done.stderr
 

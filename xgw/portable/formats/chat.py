@@ -1,4 +1,6 @@
-"""Conversations as chat JSONL, as fine-tuning and evals take it: a line a session, or a turn alone.
+"""Conversations as chat JSONL, as fine-tuning and evals take it: a line a conversation.
+
+That is a session, as long as its client sent the same history on, or a turn without one.
 
 What the format has no words for is left out and counted: a call whose result is not there, a result
 of no call, an answer that broke off, reasoning, items that are no messages.
@@ -44,10 +46,29 @@ def write_openai(source: Source, out: BinaryIO) -> Iterator[str]:
 def _conversations(shelf: Shelf) -> Iterator[tuple[Iterator[Row], list[str]]]:
     """The messages of each conversation, turn by turn, and the ids of its turns."""
     for session in shelf.rows("sessions"):
-        turns = [turn["id"] for turn in shelf.rows("turns", session["id"])]
-        yield (message for turn in turns for message in shelf.rows("messages", turn)), turns
+        for turns in _going_on(shelf, session["id"]):
+            yield (message for turn in turns for message in shelf.rows("messages", turn)), turns
     for turn in shelf.rows("turns", ""):
         yield shelf.rows("messages", turn["id"]), [turn["id"]]
+
+
+def _going_on(shelf: Shelf, session_id: str) -> Iterator[list[str]]:
+    """The turns of a session, apart where a request came without what had been said before."""
+    together: list[str] = []
+    for turn in shelf.rows("turns", session_id):
+        if together and turn["endpoint"] is not None and _begins_anew(shelf, turn["id"]):
+            yield together
+            together = []
+        together.append(turn["id"])
+    yield together
+
+
+def _begins_anew(shelf: Shelf, turn_id: str) -> bool:
+    for run in shelf.rows("runs", turn_id):
+        for step in shelf.rows("steps", run["id"]):
+            if step["step_type"] == "llm_call":
+                return bool(step["history"] == "rewritten")
+    return False
 
 
 def _whole(
