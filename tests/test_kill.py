@@ -24,6 +24,7 @@ import orjson
 import pytest
 
 from servers import DEADLINE, Installation, ServerProcess, installed
+from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -293,17 +294,24 @@ def _text(store: Store, column: str | None) -> str | None:
 
 
 def check_sums(store: Store) -> None:
-    """Indexes have no gaps, and totals are those of the rows."""
-    query = "SELECT id, turn_count, message_count, output_tokens FROM sessions"
-    for id, turn_count, message_count, tokens in store.sql(query):
-        turns = store.sql(
-            "SELECT turn_index, output_tokens FROM turns WHERE session_id = ? ORDER BY turn_index",
-            (id,),
-        )
-        assert [index for index, _ in turns] == list(range(turn_count))
-        assert (tokens or 0) == sum(count or 0 for _, count in turns)
-        count = "SELECT count(*), max(message_index) FROM messages WHERE session_id = ?"
-        assert store.sql(count, (id,)) == [(message_count, message_count - 1)]
+    """Indexes have no gaps, and totals are those of the rows; at one moment, work may go on."""
+    with snapshot(store):
+        query = "SELECT id, turn_count, message_count, output_tokens FROM sessions"
+        for row in store.sql(query):
+            _check_session(store, *row)
+
+
+def _check_session(
+    store: Store, id: str, turn_count: int, message_count: int, tokens: int | None
+) -> None:
+    turns = store.sql(
+        "SELECT turn_index, output_tokens FROM turns WHERE session_id = ? ORDER BY turn_index",
+        (id,),
+    )
+    assert [index for index, _ in turns] == list(range(turn_count))
+    assert (tokens or 0) == sum(count or 0 for _, count in turns)
+    count = "SELECT count(*), max(message_index) FROM messages WHERE session_id = ?"
+    assert store.sql(count, (id,)) == [(message_count, message_count - 1)]
 
 
 def check_payloads(store: Store) -> None:
