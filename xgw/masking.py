@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
+from typing import Any
 from urllib.parse import quote, unquote_plus
 
 import msgspec
@@ -87,6 +88,16 @@ class Masker:
         raw = _encoded(text)
         masked = self._without_secrets(raw)
         return text if masked is raw else masked.decode("utf-8", "surrogatepass")
+
+    def value(self, value: Any) -> Any:
+        """Decoded JSON, every text in it without configured secrets."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(entry) for entry in value]
+        if isinstance(value, dict):
+            return {name: self.value(inner) for name, inner in value.items()}
+        return value
 
     def body(self, raw: bytes) -> bytes:
         """A body without configured secrets and without the credentials of its top level.

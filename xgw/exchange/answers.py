@@ -18,7 +18,7 @@ def without_secrets(answer: Answer, masker: Masker) -> Answer:
     if masker.body(said) is said:
         return answer
     calls = [replace(call, arguments=masker.text(call.arguments)) for call in answer.tool_calls]
-    return replace(answer, choices=_masked(answer.choices, masker), tool_calls=tuple(calls))
+    return replace(answer, choices=masker.value(answer.choices), tool_calls=tuple(calls))
 
 
 def texts_of(answer: Answer) -> Iterable[str]:
@@ -51,13 +51,3 @@ def tool_calls_of(answer: Answer | None) -> list[dict[str, Any]] | None:
         }
         for call in answer.tool_calls
     ]
-
-
-def _masked(value: Any, masker: Masker) -> Any:
-    if isinstance(value, str):
-        return masker.text(value)
-    if isinstance(value, list):
-        return [_masked(entry, masker) for entry in value]
-    if isinstance(value, dict):
-        return {key: _masked(entry, masker) for key, entry in value.items()}
-    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from xgw.config import Agent, Config
 from xgw.masking import MASK, Masker
@@ -27,7 +26,7 @@ def definitions(config: Config) -> DefinitionOf:
         tools = {tool: _tool(config, tool) for tool in agent.tools}
         told = agent.model_dump(mode="json", exclude={"instructions_file"})
         whole = told | {"instructions": _instructions(agent), "tools": tools}
-        masked: Json = _masked(whole, masker)
+        masked: Json = masker.value(whole)
         return masked
 
     return definition_of
@@ -52,13 +51,3 @@ def _tool(config: Config, name: str) -> Json | None:
         if told.get("mcp", {}).get(secret):
             told["mcp"][secret] = dict.fromkeys(told["mcp"][secret], MASK)
     return told
-
-
-def _masked(value: Any, masker: Masker) -> Any:
-    if isinstance(value, str):
-        return masker.text(value)
-    if isinstance(value, list):
-        return [_masked(entry, masker) for entry in value]
-    if isinstance(value, dict):
-        return {name: _masked(inner, masker) for name, inner in value.items()}
-    return value
