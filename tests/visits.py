@@ -29,6 +29,9 @@ _SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 _ABORTED = "net::ERR_ABORTED"
 
+_LEFT = "WebSocket is closed before the connection is established"
+"""What Chromium says of the socket of a page that is left while it still connects."""
+
 
 class Visits:
     """Opens pages; `check` fails for every word on a console, error, and request gone wrong.
@@ -107,7 +110,7 @@ class Visits:
             context.close()
 
     def _hear(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning", "assert"}:
+        if message.type in {"error", "warning", "assert"} and _LEFT not in message.text:
             self._complaints.append(
                 f"console {message.type}: {message.text} ({message.location['url']})"
             )
