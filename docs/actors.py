@@ -5,10 +5,11 @@ The clients are real; a hosted model is played by a scripted upstream.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -33,6 +34,7 @@ from scripted_model import (
     whole,
 )
 from scripted_upstream import Peer
+from xgw.accounting.tokens import TokenCounter
 
 SERVED = {"model": "gpt-4o-2024-08-06"}
 """What the upstreams call the model that answers."""
@@ -55,14 +57,48 @@ def _texts(text: str) -> list[Row]:
     return [delta(role="assistant"), *map(delta, re.findall(r"\S+\s*", text))]
 
 
-def _counts(sent: int, cached: int, received: int) -> Row:
-    return usage(sent, received, prompt_tokens_details={"cached_tokens": cached})
+class _Meter:
+    """Counts as a hosted model bills: what was sent, and how much of it was sent before.
+
+    The start that a conversation shares with its last request is served from the cache if it has
+    1,024 tokens or more, in steps of 128.
+    """
+
+    def __init__(self) -> None:
+        self._counter = TokenCounter()
+        self._counter.load()
+        self._before: dict[str, int] = {}
+
+    def usage(self, asked: Asked, *said: str) -> Row:
+        """The usage event of an answer that consists of these texts."""
+        body = asked.json
+        sent = self._counter.estimate_request(body["messages"], body.get("tools"), body["model"])
+        received = sum(self._counter.count_text(text, body["model"]) or 0 for text in said)
+        start = body["messages"][0]["content"]
+        before = self._before.get(start, 0)
+        cached = before // 128 * 128 if before >= 1024 else 0
+        self._before[start] = sent or 0
+        return usage(sent or 0, received, prompt_tokens_details={"cached_tokens": cached})
 
 
-def writes(text: str, sent: int, cached: int = 0) -> Answer:
+@functools.cache
+def _meter() -> _Meter:
+    return _Meter()
+
+
+def _answers(*pieces: Row, said: Iterable[str], first: float, pause: float) -> Answer:
+    """A stream at a human pace, with its usage at the end."""
+
+    def answer(peer: Peer, asked: Asked) -> None:
+        counted = _meter().usage(asked, *said)
+        stream(*_slowly(*pieces, counted, first=first, pause=pause), DONE)(peer, asked)
+
+    return answer
+
+
+def writes(text: str) -> Answer:
     """A streamed text."""
-    pieces = (*_texts(text), finish(), _counts(sent, cached, len(text) // 4))
-    return stream(*_slowly(*pieces, first=0.4, pause=0.02), DONE)
+    return _answers(*_texts(text), finish(), said=[text], first=0.4, pause=0.02)
 
 
 def begins(text: str, until: threading.Event) -> Answer:
@@ -70,12 +106,12 @@ def begins(text: str, until: threading.Event) -> Answer:
     return stream(*_slowly(*_texts(text), first=0.6, pause=0.03), until.wait, finish(), DONE)
 
 
-def asks_for(*calls: Row, sent: int, cached: int = 0) -> Answer:
+def asks_for(*calls: Row) -> Answer:
     """A streamed answer that asks for tools."""
     asked = [delta(tool_calls=[{"index": n} | one]) for n, one in enumerate(calls)]
+    said = [orjson.dumps(one["function"]).decode() for one in calls]
     pieces = (delta(role="assistant"), *asked, finish("tool_calls"))
-    counted = _counts(sent, cached, 24 * len(calls))
-    return stream(*_slowly(*pieces, counted, first=0.5, pause=0.15), DONE)
+    return _answers(*pieces, said=said, first=0.5, pause=0.15)
 
 
 def refuses(status: str, message: str, headers: str = "") -> Answer:
