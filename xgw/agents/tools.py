@@ -27,6 +27,10 @@ PARTNER_SECONDS = 5.0
 """How long an agent that is stopped may take to end its steps, before the turn itself ends."""
 
 
+class Suspended(Exception):
+    """An agent that a task was handed over to waits for a person: the call goes on later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a call ended: `text` goes to the model; `error` is None for a success.
@@ -51,7 +55,7 @@ class _Job:
 
 HandOver = Callable[[int, str, str, Call], str]
 """Has another agent work on a task: for the call at this position, the agent, the message, and what
-is cancelled when nobody waits for its answer any more."""
+is cancelled when nobody waits for its answer any more. Raises ToolFailed and Suspended."""
 
 
 def _refuse(position: int, partner: str, message: str, stop: Call) -> str:
@@ -72,7 +76,7 @@ class Round:
         self._hand_over = hand_over
         self._pool = pool
         self._calls = calls
-        self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[int, Outcome | None] | None] = queue.SimpleQueue()
 
     def find_tool(self, position: int) -> Tool | None:
         """The tool that a call would run; None for a call that fails without that."""
@@ -87,7 +91,8 @@ class Round:
     def outcomes(self, call: Call) -> Iterator[Outcome]:
         """Each call's outcome as it comes. Raises Cancelled at once when `call` is cancelled.
 
-        What still runs then, or runs too long, is abandoned: what it returns is dropped.
+        What still runs then, or runs too long, is abandoned: what it returns is dropped. A call
+        that is suspended has none.
         """
         began = clock.monotonic()
         due: dict[int, tuple[float, _Job]] = {}
@@ -96,11 +101,12 @@ class Round:
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
-                if isinstance(found, _Job) and found.tool.own is not None:
-                    # The next one begins once this one's change is recorded.
-                    found = self._called(found)
                 if isinstance(found, Outcome):
                     yield found
+                    continue
+                if found.tool.own is not None:
+                    # The next one begins once this one's change is recorded.
+                    yield from filter(None, [self._called(found)])
                     continue
                 due[position] = (began + found.tool.timeout_seconds, found)
                 work = self._work(found)
@@ -134,8 +140,9 @@ class Round:
         if call.cancelled:
             raise Cancelled
         if ended is not None:
-            if due.pop(ended.position, None) is not None:
-                yield ended
+            position, outcome = ended
+            if due.pop(position, None) is not None and outcome is not None:
+                yield outcome
             return
         now = clock.monotonic()
         for position in [p for p, (deadline, _) in due.items() if deadline <= now]:
@@ -167,14 +174,16 @@ class Round:
                 outcome = self._called(job)
             finally:
                 job.ended.set()
-            self._ended.put(outcome)
+            self._ended.put((job.position, outcome))
 
         return work
 
-    def _called(self, job: _Job) -> Outcome:
+    def _called(self, job: _Job) -> Outcome | None:
         began = clock.monotonic()
         try:
             text = self._call(job)
+        except Suspended:
+            return None
         except BaseException as error:  # noqa: BLE001 - the edge to other people's code
             return _failed(job.position, _told(error), began)
         return _returned(job, text, began)
