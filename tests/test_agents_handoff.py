@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from agent_gates import GATES, RUNS
 from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested
-from scripted_model import CUT, Model, Row, delta, result, says, stream, streams, user
+from scripted_model import CUT, Asked, Model, Row, delta, result, says, stream, streams, user
+from scripted_upstream import Peer
 from servers import DEADLINE, eventually, installed
 from xgw.store.models import Event, Message
 
@@ -163,6 +165,25 @@ def test_two_agents_work_at_the_same_time_with_tools_beside_them(gate: AgentGate
     ]
     kinds = [kind for kind, *_ in tree(gate, answer)]
     assert (kinds.count("handoff"), kinds.count("llm_call")) == (2, 4)
+
+
+def test_of_many_tasks_eight_are_worked_on_at_once(gate: AgentGate) -> None:
+    calls = [(f"h{n}", TOOL, f'{{"message": "task {n}"}}') for n in range(11)]
+    together, at_work, most = threading.Barrier(8), set[int](), []
+
+    def answers(peer: Peer, asked: Asked) -> None:
+        task = int(asked.json["messages"][-1]["content"].split()[-1])
+        at_work.add(task)
+        if task < 8:
+            together.wait(DEADLINE)
+        most.append(len(at_work))
+        at_work.remove(task)
+        says(f"did {task}")(peer, asked)
+
+    gate.model.will(asks(*calls), *[answers] * 11, says("all"))
+    assert gate.say("go")["message"]["content"] == "all"
+    assert gate.sent(-1)[-11:] == [result(f"h{n}", f"did {n}") for n in range(11)]
+    assert max(most) == 8
 
 
 CONFIG = """

@@ -17,12 +17,14 @@ import orjson
 from xgw import clock
 from xgw.agents.definition import Definition, Tool
 from xgw.agents.functions import BadArguments, ToolFailed
-from xgw.agents.pool import Pool
+from xgw.agents.pool import Pool, Work
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
 
 MAX_ERROR = 4000
 """Characters of what an exception says."""
+MAX_PARTNERS = 8
+"""How many of the tasks that one answer hands over are worked on at once; the others wait."""
 PARTNER_SECONDS = 5.0
 """How long an agent that is stopped may take to end its steps, before the turn itself ends."""
 
@@ -97,7 +99,8 @@ class Round:
         began = clock.monotonic()
         due: dict[int, tuple[float, _Job]] = {}
         call.attach(lambda: self._ended.put(None))
-        works = []
+        works: list[tuple[Pool, Work, _Job]] = []
+        partners = Pool(MAX_PARTNERS)  # their own tools want threads of the other one
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
@@ -109,19 +112,16 @@ class Round:
                     yield from filter(None, [self._called(found)])
                     continue
                 due[position] = (began + found.tool.timeout_seconds, found)
-                work = self._work(found)
-                if found.tool.partner is not None:
-                    # Its own tools want threads of the pool.
-                    threading.Thread(target=work, name="xgw-handoff", daemon=True).start()
-                    continue
-                works.append(work)
-                self._pool.run(work)
+                pool = self._pool if found.tool.partner is None else partners
+                works.append((pool, self._work(found), found))
+                pool.run(works[-1][1])
             while due:
                 yield from self._next(call, due, began)
         finally:
             call.detach()
-            for work in works:
-                self._pool.withdraw(work)
+            for pool, work, job in works:
+                if pool.withdraw(work):
+                    job.ended.set()
             for _, job in due.values():
                 job.stop.cancel()
             for _, job in due.values():
@@ -168,7 +168,7 @@ class Round:
         except BadArguments as refusal:
             return _failed(position, f"the arguments do not fit: {refusal}")
 
-    def _work(self, job: _Job) -> Any:
+    def _work(self, job: _Job) -> Work:
         def work() -> None:
             try:
                 outcome = self._called(job)
