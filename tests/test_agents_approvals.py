@@ -65,8 +65,16 @@ def decisions(gate: AgentGate, answer: Row) -> list[Row]:
 def test_a_turn_waits_for_a_person_and_says_for_what(gate: AgentGate) -> None:
     answer = waiting(gate)
     assert (answer["status"], answer["runStatus"]) == ("running", "waiting_tool")
+    (asked_by,) = (step["id"] for step in gate.steps(answer))
     assert answer["pendingApprovals"] == [
-        {"id": "c1", "name": "note", "arguments": {"text": "x"}, "reason": "approval"}
+        {
+            "id": "c1",
+            "name": "note",
+            "arguments": {"text": "x"},
+            "reason": "approval",
+            "stepId": asked_by,
+            "agentName": None,
+        }
     ]
     assert (answer["toolCalls"], answer["completedAt"], RUNS) == ([], None, [])
     assert gate.story(answer)[4:] == [

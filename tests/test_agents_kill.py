@@ -19,6 +19,7 @@ from gateway_fixtures import PROVIDER_KEY, Reply
 from scripted_model import HANG, Model, Row, delta, result, says, stream, streams, user
 from servers import Installation, eventually, installed
 from test_kill import check_payloads, check_sums
+from xgw.recording.checkpoints import entries_of
 from xgw.store.models import Event, Run, Step
 
 CONFIG = """
@@ -32,6 +33,10 @@ tools = ["effect", "hang", "again", "guarded"]
 handoffs = ["b"]
 [agents.b]
 model = "m"
+tools = ["effect", "hang", "again", "guarded", "guarded_hang"]
+handoffs = ["c"]
+[agents.c]
+model = "m"
 tools = ["effect", "hang"]
 [tools.effect]
 python = "{folder}/mine.py:effect"
@@ -44,6 +49,10 @@ timeout_seconds = 600
 retry_safe = true
 [tools.guarded]
 python = "{folder}/mine.py:guarded"
+approval = "always"
+[tools.guarded_hang]
+python = "{folder}/mine.py:hang"
+timeout_seconds = 600
 approval = "always"
 """
 TOOLS = '''
@@ -67,9 +76,10 @@ def hang(text: str) -> str:
 
 def again(text: str) -> str:
     """Wait for ever the first time, and do it the second."""
-    if (HERE / "tried").exists():
+    tried = HERE / ("tried " + text)
+    if tried.exists():
         return effect(text)
-    (HERE / "tried").touch()
+    tried.touch()
     return open(HERE / "pipe").read()
 
 
@@ -86,8 +96,8 @@ def call(name: str, text: str, id: str = "c1") -> tuple[str, str, str]:
     return id, name, f'{{"text": "{text}"}}'
 
 
-def hand_over(task: str) -> tuple[str, str, str]:
-    return "h1", "handoff_to_b", f'{{"message": "{task}"}}'
+def hand_over(task: str, to: str = "b") -> tuple[str, str, str]:
+    return "h1", f"handoff_to_{to}", f'{{"message": "{task}"}}'
 
 
 class Killed:
@@ -158,13 +168,14 @@ class Killed:
         assert (before["status"], before["ended_by"]) == ("cancelled", "resumed")
         return run
 
-    def unsure(self, session: str, call: str = "hang") -> Row:
+    def unsure(self, session: str) -> Row:
         """Likewise; it waits for a person to say what became of the call."""
         run = self.resumed(session)
         assert run["status"] == "waiting_tool"
-        pending = run["checkpoint"]["pending_tool_calls"]
-        assert not any("result" in call for call in pending)
-        assert [c["tool_call_id"] for c in pending if c["state"] == "outcome_unknown"] == [call]
+        entries = list(entries_of(run["checkpoint"]))
+        assert not any("result" in call for call in entries)
+        unknown = [one["tool_call_id"] for one in entries if one["state"] == "outcome_unknown"]
+        assert unknown == ["hang"]
         return run
 
     def decide(self, run: Row, call: str, decision: str, **more: Any) -> None:
@@ -227,7 +238,7 @@ def begin_all(killed: Killed) -> None:
     for session in ("between", "cancelled"):
         eventually(lambda session=session: "success" in statuses(killed, session))
     killed.ask("safe", call("again", "safe"))
-    eventually((killed.folder / "tried").exists)
+    eventually((killed.folder / "tried safe").exists)
     killed.model.will(asks(call("effect", "rounds")), stream(HANG))
     killed.say("go", "rounds")
     eventually(lambda: len(killed.steps("rounds", "llm_call")) == 2)
@@ -243,17 +254,34 @@ def begin_all(killed: Killed) -> None:
 
 
 def begin_handed_over(killed: Killed) -> None:
-    """The other agent is asked, is in a tool, or has done one and is asked once more."""
+    """The other agent is asked, is in a tool, has done one and is asked once more, or awaits a
+    person before a tool or after another one, or is in the one that a person agreed to."""
+    first = asks(call("effect", "others next"))
     for session, more in {
         "other": [stream(HANG)],
         "others tool": [asks(hangs("others tool"))],
-        "others next": [asks(call("effect", "others next")), stream(HANG)],
+        "others safe": [asks(call("again", "others safe"))],
+        "others next": [first, stream(HANG)],
+        "others approval": [asks(call("effect", "others approval")), asks(guarded("approval"))],
+        "others approved": [asks(guarded("approved", "guarded_hang"))],
+        "others cancelled": [asks(guarded("cancelled"))],
+        "others others": [asks(hand_over("all of it", "c")), asks(*both("others others"))],
     }.items():
         count = len(killed.model.asked) + 1 + len(more)
         killed.model.will(asks(hand_over(f"do {session}")), *more)
         killed.say("go", session)
         eventually(lambda count=count: len(killed.model.asked) == count)
     eventually(lambda: killed.effects("others tool"))
+    eventually((killed.folder / "tried others safe").exists)
+    eventually(lambda: "success" in statuses(killed, "others others"))
+    for session in ("others approval", "others approved", "others cancelled"):
+        eventually(lambda session=session: killed.runs(session)[0]["status"] == "waiting_tool")
+    killed.decide(killed.runs("others approved")[0], "hang", "approve")
+    eventually(lambda: killed.effects("others approved"))
+
+
+def guarded(what: str, name: str = "guarded") -> tuple[str, str, str]:
+    return call(name, f"others {what}", "hang")
 
 
 def streamed_so_far(killed: Killed) -> list[str | None]:
@@ -375,10 +403,9 @@ def test_a_paused_turn_can_be_cancelled_and_nothing_of_it_is_lost(killed: Killed
     assert killed.sent() == [user("go"), requested(*both("cancelled")), *results, user("next")]
 
 
-def test_in_the_call_of_another_agent_the_task_is_handed_over_anew_if_a_person_says_so(
-    killed: Killed,
-) -> None:
-    killed.decide(killed.unsure("other", "h1"), "h1", "approve")
+def test_in_the_call_of_another_agent_it_is_made_again(killed: Killed) -> None:
+    """The task goes on where it was, in a handoff of the new run."""
+    assert killed.resumed("other")["status"] != "waiting_tool"
     assert killed.ended("other")["final_output"] == "done"
     assert killed.model.asked[-2].json["messages"] == [user("do other")]
     assert killed.sent() == [user("go"), requested(hand_over("do other")), result("h1", "done")]
@@ -388,31 +415,88 @@ def test_in_the_call_of_another_agent_the_task_is_handed_over_anew_if_a_person_s
     assert under(killed, again) == [("llm_call", "success", None)]
 
 
-@pytest.mark.parametrize(
-    ("session", "calls"),
-    [
-        ("others tool", [("tool_call", "error", "interrupted")]),
-        ("others next", [("tool_call", "success", None), ("llm_call", "error", "interrupted")]),
-    ],
-)
-def test_what_another_agents_tool_did_is_not_done_again(
-    killed: Killed, session: str, calls: list[tuple[str, str, str | None]]
-) -> None:
-    killed.decide(killed.unsure(session, "h1"), "h1", "result", result="by hand")
-    assert killed.ended(session)["final_output"] == "done"
+def test_what_another_agent_has_done_is_not_done_again(killed: Killed) -> None:
+    """It was asked once more when the process ended: that call is made again."""
+    session, called = "others next", call("effect", "others next")
+    killed.resumed(session)
+    turn = killed.ended(session)
+    assert (turn["final_output"], turn["llm_calls"], turn["tool_calls"]) == ("done", 5, 3)
     assert killed.effects(session) == [session]
     task = hand_over(f"do {session}")
-    assert killed.sent() == [user("go"), requested(task), result("h1", "by hand")]
+    assert killed.sent() == [user("go"), requested(task), result("h1", "done")]
+    told = result("c1", f"did {session}")
+    assert killed.model.asked[-2].json["messages"] == [
+        *(user(f"do {session}"), requested(called), told),
+    ]
+    first, again = killed.steps(session, "handoff")
+    assert under(killed, first) == [
+        *(("llm_call", "success", None), ("tool_call", "success", None)),
+        ("llm_call", "error", "interrupted"),
+    ]
+    assert under(killed, again) == [("llm_call", "success", None)]
+
+
+def test_in_another_agents_tool_that_may_be_run_again(killed: Killed) -> None:
+    assert killed.resumed("others safe")["status"] != "waiting_tool"
+    assert killed.ended("others safe")["final_output"] == "done"
+    assert killed.effects("others safe") == ["others safe"]
+    again = killed.steps("others safe", "handoff")[-1]
+    assert under(killed, again) == [("tool_call", "success", None), ("llm_call", "success", None)]
+
+
+@pytest.mark.parametrize(
+    ("session", "asked"),
+    [
+        ("others tool", hangs("others tool")),
+        ("others approved", guarded("approved", "guarded_hang")),
+    ],
+)
+def test_in_another_agents_tool_a_person_says_what_became_of_it(
+    killed: Killed, session: str, asked: tuple[str, str, str]
+) -> None:
+    run = killed.unsure(session)
+    killed.decide(run, "hang", "result", result="by hand")
+    assert killed.ended(session)["final_output"] == "done"
+    assert killed.effects(session) == [session]
+    task = f"do {session}"
+    assert killed.model.asked[-2].json["messages"] == [
+        *(user(task), requested(asked), result("hang", "by hand")),
+    ]
+    assert killed.sent() == [user("go"), requested(hand_over(task)), result("h1", "done")]
     lost, told = killed.steps(session, "handoff")
-    assert (lost["error_type"], told["metadata"]["decision"]["was_unknown"]) == (
-        "interrupted",
-        True,
-    )
-    assert under(killed, lost) == [("llm_call", "success", None), *calls]
-    assert under(killed, told) == []
+    assert (lost["error_type"], told["status"]) == ("interrupted", "success")
+    assert under(killed, lost) == [
+        *(("llm_call", "success", None), ("tool_call", "error", "interrupted")),
+    ]
+    assert under(killed, told) == [("tool_call", "success", None), ("llm_call", "success", None)]
     said = killed.gate.messages(killed.turn(session))
-    others = [m for m in said if (m["metadata"] or {}).get("handoff") == lost["id"]]
-    assert [m["role"] for m in others] == ["assistant", "tool"][: len(calls)]
+    steps = [(m["metadata"] or {}).get("handoff") for m in said]
+    assert steps == [None, None, lost["id"], told["id"], told["id"], None, None]
+
+
+def test_while_another_agent_waited_for_an_approval(killed: Killed) -> None:
+    (run,) = killed.runs("others approval")
+    assert run["status"] == "waiting_tool"
+    killed.decide(run, "hang", "approve")
+    assert killed.ended("others approval")["final_output"] == "done"
+    assert killed.effects("others approval") == ["others approval"] * 2
+    assert killed.model.asked[-2].json["messages"] == [
+        user("do others approval"),
+        *(requested(call("effect", "others approval")), result("c1", "did others approval")),
+        *(requested(guarded("approval")), result("hang", "did others approval")),
+    ]
+    (handoff,) = killed.steps("others approval", "handoff")
+    assert [status for _, status, _ in under(killed, handoff)] == ["success"] * 5
+
+
+def test_a_turn_that_waits_in_a_task_can_be_cancelled(killed: Killed) -> None:
+    killed.act(f"/turns/{killed.turn('others cancelled')['id']}/cancel")
+    assert killed.ended("others cancelled")["ended_by"] == "user_cancel"
+    (handoff,) = killed.steps("others cancelled", "handoff")
+    assert under(killed, handoff) == [
+        *(("llm_call", "success", None), ("tool_call", "cancelled", "no_result")),
+    ]
+    assert killed.effects("others cancelled") == []
 
 
 def under(killed: Killed, handoff: Row) -> list[tuple[str, str, str | None]]:
@@ -436,6 +520,8 @@ def test_while_it_waited_for_an_approval(killed: Killed) -> None:
 
 
 def test_between_rounds_and_killed_once_more(killed: Killed) -> None:
+    """A task inside of a task waits for a person by then."""
+    inside = killed.unsure("others others")
     asked = len(killed.model.asked)
     killed.model.will(stream(HANG))
     killed.resumed("rounds")
@@ -450,3 +536,25 @@ def test_between_rounds_and_killed_once_more(killed: Killed) -> None:
     assert [(run["kind"], run["ended_by"]) for run in killed.runs("rounds")] == [
         *(("first", "resumed"), ("resume", "resumed"), ("resume", "finished")),
     ]
+    goes_on_inside(killed, inside)
+
+
+def goes_on_inside(killed: Killed, run: Row) -> None:
+    session = "others others"
+    killed.decide(run, "hang", "deny")
+    assert killed.ended(session)["final_output"] == "done"
+    assert sorted(killed.effects(session)) == [session, f"{session} too"]
+    calls = both(session)
+    lost = "Error: the call was interrupted, and its outcome is not known"
+    *_, deepest, inner, outer = (asked.json["messages"] for asked in killed.model.asked)
+    assert deepest == [
+        *(user("all of it"), requested(*calls)),
+        *(result("hang", lost), result("c2", LONG.format(session))),
+    ]
+    handed = requested(hand_over("all of it", "c"))
+    assert inner == [user(f"do {session}"), handed, result("h1", "done")]
+    assert outer == [user("go"), requested(hand_over(f"do {session}")), result("h1", "done")]
+    ends = [
+        (step["run_id"] == run["id"], step["status"]) for step in killed.steps(session, "handoff")
+    ]
+    assert ends == [(False, "error")] * 2 + [(True, "success")] * 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +14,9 @@ from accessibility import assert_accessible, assert_for_everyone
 from agent_gates import RUNS
 from agents_fixtures import AgentGate, a_test_with, agents, asks, tools
 from page_width import assert_fits
-from scripted_model import Row, says
-from servers import eventually
+from scripted_model import Model, Row, result, says
+from servers import eventually, installed
+from test_browser_live import Servers, await_cut_off
 from visits import Visits
 
 if TYPE_CHECKING:
@@ -154,3 +158,79 @@ def test_a_turn_is_run_again_and_watched(gate: AgentGate, visit: Visits) -> None
     assert_fits(page)
     assert_for_everyone(page)
     gate.ended(answer)
+
+
+# -- interrupted -----------------------------------------------------------------------------------
+
+CONFIG = """
+[[providers]]
+name = "p1"
+base_url = "{url}"
+[agents.a]
+model = "m"
+handoffs = ["careful"]
+[agents.careful]
+model = "m"
+tools = ["send"]
+[tools.send]
+python = "{folder}/mine.py:send"
+timeout_seconds = 600
+"""
+SEND = '''
+def send(text: str) -> str:
+    """Send it, and wait for ever."""
+    open("{folder}/sent", "a").write(text)
+    return open("{folder}/pipe").read()
+'''
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    model = Model()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "mine.py").write_text(SEND.format(folder=tmp_path))
+    try:
+        with installed(tmp_path, CONFIG.format(url=model.url, folder=tmp_path)) as one:
+            servers = Servers(one, model)
+            yield servers
+            servers.gate.store.close()
+        model.check()
+    finally:
+        model.close()
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_was_killed_goes_on_by_a_click(
+    servers: Servers, visit: Visits, tmp_path: Path
+) -> None:
+    """It was in a tool of an agent that a task was handed over to: what became of that, the person
+    says."""
+    model = servers.gate.model
+    model.will(asks(("h1", "handoff_to_careful", '{"message": "send it"}')))
+    model.will(asks(("c1", "send", '{"text": "a letter"}')))
+    answer = servers.gate.post({"message": "Write to them", "wait": 0}, "/agents/a/chat").json
+    page = live(visit(f"{servers.gate.url}/ui/sessions/{answer['sessionId']}"))
+    eventually((tmp_path / "sent").exists)
+    page.locator(".truth", has_text="Running").get_by_text("send").wait_for()
+    servers.end(signal.SIGKILL)
+    await_cut_off(page, visit)
+    servers.start()
+    page.locator(".truth", has_text="Paused: its process ended; it can be resumed").wait_for()
+    page.locator("#connection", has_text="live").wait_for()
+    page.locator(".paused-box", has_text="The process that ran it has ended").wait_for()
+    assert_accessible(page)
+    page.get_by_role("button", name="Resume").click()
+    page.locator(".truth", has_text="for a decision on send").wait_for()
+    asked = page.get_by_role("region", name="Call of send by agent careful")
+    asked.get_by_text("nobody knows whether it was done").wait_for()
+    assert page.get_by_role("button", name="Resume").count() == 0
+    assert_for_everyone(page)
+    asked.get_by_label("Result").fill("it was sent")
+    model.will(says("I sent it."), says("They have it."))
+    asked.get_by_role("button", name="Use this result").click()
+    page.locator(".truth", has_text="Done in").wait_for()
+    page.locator(".prose", has_text="They have it.").wait_for()
+    assert model.asked[-2].json["messages"][-1] == result("c1", "it was sent")
+    assert (tmp_path / "sent").read_text() == "a letter"
+    runs = page.locator(".tabs a").all_inner_texts()
+    assert [text.split(" · ")[1].split()[0] for text in runs] == ["first", "resumed"]

@@ -116,6 +116,13 @@ def holds(page: Page, place: str, text: str) -> None:
     eventually(lambda: " ".join(page.locator(place).inner_text().split()) == wanted)
 
 
+def await_cut_off(page: Page, visit: Visits) -> None:
+    """The page has tried in vain by then, which is all that its console may tell of."""
+    page.locator("#connection", has_text="not connected").wait_for()
+    visit.allow("ERR_CONNECTION_REFUSED", "htmx:ws:error")
+    eventually(lambda: any("htmx:ws:error" in told for told in visit.complaints()))
+
+
 def done(page: Page) -> None:
     page.locator(".truth", has_text="Done in").wait_for()
 
@@ -326,10 +333,7 @@ def test_a_restart_in_mid_stream_loses_and_doubles_nothing(
     servers.end(how)
     talk.spoken.break_off()
     talk.reading.close()
-    page.locator("#connection", has_text="not connected").wait_for()
-    # The page has tried in vain, which is all that its console may tell of.
-    visit.allow("ERR_CONNECTION_REFUSED", "htmx:ws:error")
-    eventually(lambda: any("htmx:ws:error" in told for told in visit.complaints()))
+    await_cut_off(page, visit)
     servers.start()
     page.locator("#connection", has_text="live").wait_for()
     cause = "the server shut down" if how == signal.SIGTERM else "interrupted"

@@ -32,6 +32,11 @@ tools = ["note"]
 python = "{folder}/mine.py:note"
 approval = "always"
 """
+BOSS = """
+[agents.boss]
+model = "m"
+handoffs = ["helper"]
+"""
 TOOL = '''
 def note(text: str) -> str:
     """Keep a note."""
@@ -88,6 +93,37 @@ def test_a_turn_that_waits_is_told_and_goes_on_as_it_is_decided(chat: Chat) -> N
     again = chat.installation.run("deny", run, "call_1")
     assert again.returncode == 1
     assert "does not wait for a decision: it is success" in again.stderr
+
+
+@pytest.mark.parametrize("is_served", [False, True], ids=["alone", "served"])
+def test_whose_call_it_is_and_which_of_two_with_one_id(alone: Chat, is_served: bool) -> None:
+    """Two tasks were handed over, and the agent that has them asks for the same twice."""
+    with (alone.installation.folder / "xgw.toml").open("a") as config:
+        config.write(BOSS)
+    if is_served:
+        alone.installation.serve()
+    tasks = [(f"h{n}", "handoff_to_helper", '{"message": "do it"}') for n in range(2)]
+    alone.model.will(asks(*tasks), asks(NOTE), asks(NOTE), says("one"), says("two"), says("both"))
+    done = alone.run("-a", "boss", "go")
+    run = alone.show()["runs"][0]["id"]
+    waits = f'xgw: {run} waits: note {{"text":"x"}} of agent helper (call_1)'
+    *lines, decide = done.stderr.splitlines()
+    assert lines == [waits, waits]
+    decide_with, step = decide.removesuffix(", or xgw deny").rsplit(" ", 1)
+    assert decide_with == f"xgw: decide with xgw approve {run} call_1 --step"
+    shown = " ".join(alone.installation.run("show", "last").stdout.split())
+    assert 'waits for note {"text": "x"} of agent helper (call_1)' in shown
+    assert f"xgw approve {run} call_1 --step {step}, or xgw deny" in shown
+    unsure = alone.installation.run("approve", "last", "call_1")
+    assert unsure.returncode == 1
+    assert "step_id has to tell which" in unsure.stderr
+    first = alone.installation.run("deny", "last", "call_1", "--step", step)
+    assert f"xgw approve {run} call_1, or xgw deny" in first.stderr
+    last = alone.installation.run("approve", "last", "call_1")
+    assert (last.returncode, last.stdout) == (0, "both\n")
+    steps = alone.show()["runs"][0]["steps"]
+    ends = sorted(s["status"] for s in steps if s["step_type"] == "tool_call")
+    assert ends == ["error", "success"]
 
 
 def test_arguments_results_and_reasons_are_a_persons(alone: Chat) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_gates import RUNS
-from agents_fixtures import AgentGate, a_test_with, agents, asks, tools
+from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, tools
 from dashboard import Browser, Page
 from filled_store import FilledStore
 from live_pages import Element, open_page, parse, watching
@@ -25,7 +25,9 @@ OTHER = ("c2", "note", '{"text": "y"}')
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentGate]:
     guarded = tools(note={"approval": "always"})
-    with agents(tmp_path_factory.mktemp("decisions"), tools=guarded) as gate:
+    limits = {"max_iterations": 9, "max_seconds": 600}
+    named = {"a": agent(), "boss": {"model": "m", "handoffs": ("a",), "limits": limits}}
+    with agents(tmp_path_factory.mktemp("decisions"), agents=named, tools=guarded) as gate:
         yield gate
 
 
@@ -175,6 +177,41 @@ def test_the_form_goes_at_once_when_another_person_decides(gate: AgentGate) -> N
         panel = socket.until_swap("denied by api", f"turn-{answer['turnId']}")
         assert [state for _, state in states(panel)] == ["denied by api", "waiting for approval"]
     gate.cancel(answer["turnId"])
+
+
+def test_calls_of_agents_with_a_task_are_told_apart(gate: AgentGate, browser: Browser) -> None:
+    """Both ask for the same, with the same id."""
+    tasks = [(f"h{n}", "handoff_to_a", f'{{"message": "task {n}"}}') for n in range(2)]
+    gate.model.will(asks(*tasks), asks(NOTE), asks(NOTE))
+    answer = gate.chat("go", name="boss").json
+    page = tree(browser.open(f"/ui/turns/{answer['turnId']}"))
+    assert states(page) == [("note", "waiting for approval")] * 2
+    calls = page.all("section", class_="decision")
+    assert ["agent a" in call.one("header").text for call in calls] == [True] * 2
+    truth = page.one(id=f"truth-{answer['turnId']}").text
+    assert truth.endswith("for a decision on note, note")
+    row = tree(browser.open("/ui/")).one("tbody", id=f"session-{answer['sessionId']}").text
+    assert "waiting for approval" in row
+    assert "handoff_to_a" not in row, "that is not what is asked"
+    stops = page.one("dl", class_="stops").text
+    assert "3 of 9" in stops
+    assert "waiting for tools" not in stops
+    first, second = (one["stepId"] for one in answer["pendingApprovals"])
+    refused = decide(browser, answer, "approve", step_id=second, arguments="{")
+    assert refused.status == 422
+    alerts = [
+        call.all("p", role="alert")[0].text
+        for call in tree(refused).all("section", class_="decision")
+    ]
+    assert [bool(text) for text in alerts] == [False, True]
+    assert decide(browser, answer, "deny", step_id=second).status == 200
+    assert states(tree(browser.open(f"/ui/turns/{answer['turnId']}"))) == [
+        *(("note", "waiting for approval"), ("note", "denied by dashboard")),
+    ]
+    gate.model.will(says("one"), says("two"), says("both"))
+    assert decide(browser, answer, "approve", step_id=first).status == 200
+    assert gate.ended(answer)["final_output"] == "both"
+    assert RUNS == ["note x"]
 
 
 def test_a_form_of_another_page_decides_nothing(gate: AgentGate, browser: Browser) -> None:

@@ -340,6 +340,16 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: handmade.spelled(bundle(runs=[run(metadata=[1])])),
         "runs[0].metadata is no object",
     ),
+    "a call without a state": (
+        lambda: handmade.spelled(bundle(runs=[run(checkpoint={"pending_tool_calls": [{}]})])),
+        "runs[0].checkpoint has a call without a state",
+    ),
+    "a task of nobody": (
+        lambda: handmade.spelled(
+            bundle(runs=[run(checkpoint={"pending_tool_calls": [{"state": "open", "task": {}}]})])
+        ),
+        "runs[0].checkpoint has a task without an agent",
+    ),
     "odd frames": (
         lambda: handmade.spelled(bundle(request_logs=[request(frames=[[9, 1], [3, 2]])])),
         "request_logs[0].frames is no list of offsets",

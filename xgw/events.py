@@ -59,9 +59,12 @@ TYPES: dict[str, str] = {
         "`target`"
     ),
     "tool.requested": "`calls`: `tool_call_id`, `name`, `arguments`, `arguments_json_valid`",
-    "tool.approval_requested": "`tool_call_id`, `name`, `arguments`, `reason`",
+    "tool.approval_requested": (
+        "`tool_call_id`, `name`, `arguments`, `reason`; in a handoff `agent_name`"
+    ),
     "tool.approval_decided": (
-        "`tool_call_id`, `name`, `decision`, `by`, `arguments`, `reason`, `result`"
+        "`tool_call_id`, `name`, `decision`, `by`, `arguments`, `reason`, `result`; in a handoff "
+        "`agent_name`"
     ),
     "tool.results_sent": "`tool_call_ids`, `context_tokens`, `context_window`",
     "message.added": (

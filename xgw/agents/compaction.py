@@ -16,6 +16,7 @@ import orjson
 
 from xgw import clock, ids
 from xgw.agents.context import Choice, Context
+from xgw.agents.handoff import Inside
 from xgw.agents.heard import read_answer
 from xgw.agents.parts import Parts
 from xgw.agents.summary import ask_for_summary
@@ -75,6 +76,8 @@ class Compactor:
     context: Context
     tools: Sequence[dict[str, Any]]
     room: Room
+    inside: Inside | None = None
+    """Where the task is worked on whose context this is; None is the session's."""
     ticket: Ticket | None = None
     _ends: list[AttemptEnd] = field(default_factory=list)
 
@@ -253,7 +256,8 @@ class Compactor:
             "earlier_summary": self.context.summary,
         }
         stored = self._stored(told)
-        start = CompactionStart(step_id, trigger, clock.now(), stored.hash)
+        under = None if self.inside is None else (self.inside.step_id, self.inside.agent_name)
+        start = CompactionStart(step_id, trigger, clock.now(), stored.hash, under)
         self.ticket = self.parts.record.start_compaction(self.scope, start, [stored])
 
     def _end(self, end: CompactionEnd) -> None:

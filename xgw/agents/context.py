@@ -140,10 +140,16 @@ def take_up(context: Context, rows: Sequence[Row], still_open: Collection[str]) 
     Calls that are `still_open` at the end may be without a result.
     """
     shown = [row for row in rows if context.is_apart or row["compacted_by_step_id"] is None]
-    starts = [n for n, row in enumerate(shown) if n and row["role"] != "tool"]
-    parts = [shown[a:b] for a, b in itertools.pairwise([0, *starts, len(shown)])]
-    blocks = [_block(rows[0]["turn_id"], part, still_open) for part in parts if part]
-    context.own, context.rounds = blocks[0], [block for block in blocks[1:] if block.elements]
+    context.own, *rounds = _rounds(shown, still_open)
+    context.rounds = [block for block in rounds if block.elements]
+
+
+def take_up_task(
+    context: Context, message: Block, rows: Sequence[Row], still_open: Collection[str]
+) -> None:
+    """The same of a task that was handed over by a message; the rows are what was said then."""
+    context.own = message
+    context.rounds = [block for block in _rounds(rows, still_open) if block.elements]
 
 
 def elements_of(rows: Iterable[Row], still_open: Collection[str] = ()) -> list[Element]:
@@ -190,6 +196,13 @@ def assistant(message: Mapping[str, Any]) -> Element:
     """A model's message as it is sent back: everything that it said, nothing that is empty."""
     kept = {key: value for key, value in message.items() if value not in (None, "", [])}
     return {"role": "assistant", "content": message.get("content"), **kept}
+
+
+def _rounds(rows: Sequence[Row], still_open: Collection[str]) -> list[Block]:
+    """Each message with the results that follow it."""
+    starts = [n for n, row in enumerate(rows) if n and row["role"] != "tool"]
+    parts = [list(rows[a:b]) for a, b in itertools.pairwise([0, *starts, len(rows)])]
+    return [_block(part[0]["turn_id"], part, still_open) for part in parts if part]
 
 
 def _block(turn_id: str, rows: list[Row], still_open: Collection[str] = ()) -> Block:

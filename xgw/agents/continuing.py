@@ -20,9 +20,10 @@ from xgw.agents.turns import Turn
 from xgw.errors import conflict, unprocessable
 from xgw.providers.transport import Call
 from xgw.queries import messages, payloads, runs, turns
-from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import RunFacts, Scope
 from xgw.recording.lifecycle import ENDED
+from xgw.recording.pending import Checkpoint, Decision, PendingCall, Place
+from xgw.recording.runs import find_waiting
 from xgw.store.database import Store
 from xgw.values import ToolCall
 
@@ -46,27 +47,31 @@ class Continuing:
         self._parts = parts
         self._scheduler = scheduler
 
-    def decide(self, turn: Row, run: Row, call_id: str, decision: Decision) -> None:
-        """A person decides about a call; the run goes on once all of its answer are decided.
+    def decide(
+        self, turn: Row, run: Row, call_id: str, asked_by: str | None, decision: Decision
+    ) -> str | None:
+        """A person decides about a call; the run goes on once all that wait are decided.
 
-        ApiError 404 `call_not_found`, 409 `run_not_waiting` or `already_decided`, 422.
+        `asked_by` is the step of the answer that asked for it, None where the id tells which it is;
+        returns it. ApiError 404 `call_not_found`, 409 `run_not_waiting`, `already_decided` or
+        `call_ambiguous`, 422.
         """
         if turn["endpoint"] is not None:
             message = f"run {run['id']} is of a turn of the gateway: its client sends results"
             raise conflict(message, code="run_not_waiting")
         _check_status(run, "waiting_tool")
         definition = self._definition(turn, lineage.ancestry_of(run, self._runs(turn)))
-        waiting = {one.id: one for one in read_checkpoint(self._store, run).undecided}
-        if call_id in waiting:
-            self._check(definition, replace(waiting[call_id], decision=decision))
+        one, place = find_waiting(read_checkpoint(self._store, run), call_id, asked_by)
+        self._check(_led_to(definition, place), replace(one, decision=decision))
         scope = _scope_of(turn, run)
         record, again = self._parts.record, _turn_of(scope, turn, run)
         self._scheduler.launch(
             again,
             definition,
             lambda: self._check_now(run, "waiting_tool"),
-            lambda then: record.decide(scope, call_id, decision, then),
+            lambda then: record.decide(scope, call_id, place.step_id, decision, then),
         )
+        return place.step_id
 
     def _check(self, definition: Definition, one: PendingCall) -> None:
         """ApiError 422 for what cannot be done with a call."""
@@ -91,8 +96,13 @@ class Continuing:
         known = self._runs(turn)
         definition = self._definition(turn, lineage.ancestry_of(run, known))
         kept = read_checkpoint(self._store, run)
-        pending = (self._again(definition, one) for one in kept.pending)
-        checkpoint = replace(kept, pending=tuple(pending), busy_ms=0)
+
+        def again(one: PendingCall, place: Place) -> PendingCall:
+            if one.task is not None:  # it goes on in a step of the new run
+                return replace(one, step_id=None)
+            return self._again(_led_to(definition, place), one)
+
+        checkpoint = replace(kept.changed(again), busy_ms=0)
         scope = _next_scope(turn, known, "resume", run["id"])
         upto = kept.messages_upto if kept.messages_upto is not None else -1
         facts = RunFacts(scope, upto, self._owner, overrides=run["overrides"])
@@ -204,6 +214,13 @@ def _check_status(run: Row, status: Status) -> None:
         raise conflict(message, code="run_not_paused")
     message = f"run {run['id']} does not wait for a decision: it is {run['status']}"
     raise conflict(message, code="run_not_waiting")
+
+
+def _led_to(definition: Definition, place: Place) -> Definition:
+    """The agent whose calls stand there; one that is not there any more has no tools."""
+    for name in place.agents:
+        definition = definition.others.get(name) or replace(definition, tools=(), sources=())
+    return definition
 
 
 def _complete(definition: Definition) -> Definition:

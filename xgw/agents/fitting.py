@@ -84,5 +84,6 @@ def fitting_of(
         start.context,
         offers,
         Room.of(window, table.compact_at, table.keep_last_turns),
+        start.inside,
     )
     return Fitting(compactor, start.used, start.bounds)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from xgw.agents.spent import Spent
+
 MAX_DEPTH = 4
 """How many tasks may be handed over inside of one another."""
 
@@ -21,12 +23,15 @@ NO_END_SECONDS = 2_592_000.0
 class Inside:
     """Where a task that was handed over is worked on: under this step, by this agent.
 
-    `depth` counts from 1.
+    `depth` counts from 1, `spent` is the time of who awaits it. Calls that are taken up stand under
+    the step `above`; None is the one of the answer that asked for them.
     """
 
     step_id: str
     agent_name: str
     depth: int
+    spent: Spent
+    above: str | None = None
 
 
 def offer_of(partner: str, description: str) -> Callable[..., Any]:

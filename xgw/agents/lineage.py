@@ -55,12 +55,12 @@ def said_in(messages: Sequence[Row], ancestry: Iterable[Row]) -> list[Row]:
     """The messages of a turn that a run has before it, and its own, as the model gets them."""
     said: list[Row] = []
     for run in ancestry:
-        own = [m for m in messages if m["run_id"] == run["id"] and not _is_others(m)]
+        own = [m for m in messages if m["run_id"] == run["id"] and not is_others(m)]
         said = _taken_over(said, run, own) + own
     return said
 
 
-def _is_others(message: Row) -> bool:
+def is_others(message: Row) -> bool:
     """Whether another agent said it, that a task was handed over to."""
     return "handoff" in (message["metadata"] or {})
 

@@ -15,19 +15,19 @@ from typing import Any
 
 from xgw import clock
 from xgw.agents import context
+from xgw.agents.asked import Handoff
 from xgw.agents.definition import NoTools
-from xgw.agents.desk import Desk
 from xgw.agents.ends import SHUTDOWN, Finish, Reached, by_limit, out_of_time
 from xgw.agents.fitting import Fitting, fitting_of
 from xgw.agents.functions import ToolFailed
 from xgw.agents.handoff import MAX_DEPTH, Inside
 from xgw.agents.heard import read_answer, received_of, with_ids
-from xgw.agents.limits import Used, bounds_of
 from xgw.agents.parts import Parts, Start
-from xgw.agents.planner import Plan
 from xgw.agents.rounds import ToolSteps
 from xgw.agents.snapshots import snapshot_of
 from xgw.agents.spent import Spent
+from xgw.agents.tasks import begin_task
+from xgw.agents.tools import Suspended
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError
 from xgw.exchange.exchange import Exchange, GaveUp
@@ -56,7 +56,8 @@ class Loop:
         self._turn = turn
         self._start = start
         self._is_closing = is_closing
-        self._spent = Spent(start.checkpoint)
+        above = None if start.inside is None else start.inside.spent
+        self._spent = Spent(start.checkpoint, above)
         self._model = turn.wanted.model or start.definition.table.model
         self._sent_before = start.sent_before
         self._exchange: Exchange | None = None
@@ -126,14 +127,30 @@ class Loop:
         self._settle()
         has_calls = self._tools.take_up(self._start.checkpoint)
         self._fitting = fitting_of(self._parts, self._turn, self._start, self._model, self._offers)
-        if has_calls:
-            self._context.answer(self._tools.run())
+        if has_calls and not self._run_tools():
+            return
         self._start.used.check(self._start.bounds)
         while (said := self._ask()) is not None:
             self._context.say(said)
             self._start.used.check(self._start.bounds)
-            self._context.answer(self._tools.run())
-            self._start.used.check(self._start.bounds)  # another agent may have used what was left
+            if not self._run_tools():
+                return
+
+    def _run_tools(self) -> bool:
+        """Run the calls of the last answer; False if a person is awaited by another agent that has
+        a task now."""
+        results = self._tools.run()
+        self._start.used.check(self._start.bounds)  # another agent may have used what was left
+        if results is not None:
+            self._context.answer(results)
+            return True
+        self._waits = True
+        if self._start.inside is None:
+            turn, scope = self._end_of(Finish("finished"), clock.now()), self._turn.scope
+            progress = self._tools.progress()
+            ending = Ending(scope, None, None, waits=True, turn=turn, progress=progress)
+            self._ticket = self._parts.means.recorder.finish(ending, ())
+        return False
 
     def _settle(self) -> None:
         """Ask the agent's servers for their tools, where it has any; the turn then keeps these."""
@@ -227,14 +244,15 @@ class Loop:
         self._tools.ask(self._exchange.facts.step_id, calls)
         # A limit ends the turn whatever a person would decide.
         self._waits = self._tools.undecided and self._start.used.reached(self._start.bounds) is None
+        holds = self._waits and self._start.inside is None
         ending = Ending(
             self._turn.scope,
             self._exchange.facts,
             end,
             messages=said,
-            waits=self._waits,
-            turn=self._end_of(Finish("finished"), end.ended_at) if self._waits else None,
-            checkpoint=self._tools.checkpoint() if self._start.inside is None else None,
+            waits=holds,
+            turn=self._end_of(Finish("finished"), end.ended_at) if holds else None,
+            progress=self._tools.progress(),
         )
         self._in_call = False
         self._ticket = self._parts.means.recorder.finish(ending, bodies)
@@ -266,31 +284,24 @@ class Loop:
 
     # -- other agents --------------------------------------------------------------------------
 
-    def _hand_over(self, step_id: str, partner: str, message: str, stop: Call) -> str:
-        """What another agent answers to a message. Raises ToolFailed with why it does not."""
-        definition, turn, start = self._start.definition, self._turn, self._start
+    def _hand_over(self, handoff: Handoff, stop: Call) -> str:
+        """What another agent answers to a message. Raises ToolFailed with why it does not, and
+        Suspended."""
+        turn, start, partner = self._turn, self._start, handoff.partner
+        done = start.handed.find(handoff.known, handoff.step_id)
+        if handoff.known is not None and handoff.known.is_answered:
+            return done.text or ""
         depth = 1 if start.inside is None else start.inside.depth + 1
         if depth > MAX_DEPTH:
             raise ToolFailed(f"{MAX_DEPTH} tasks are handed over inside of one another already")
-        other = definition.others[partner]
         # A plan is the turn's: where it is worked on for another one, nobody keeps one.
-        wanted = Wanted(message, "chat", client=turn.wanted.client)
+        wanted = Wanted(handoff.message, "chat", client=turn.wanted.client)
         task = Turn(turn.scope, partner, wanted, call=stop)
-        desk = Desk(start.context.desk.memory, Plan(mask=self._parts.means.masker.text))
-        equipped = desk.equip(other)
-        # What is compacted in it is no message of the session's context.
-        apart = context.build_context(equipped, desk, None, (), is_apart=True)
-        apart.own = context.Block(turn.scope.turn_id, (context.user(message),))
-        begun = Start(
-            definition=equipped,
-            context=apart,
-            sent_before=None,
-            used=Used(outer=(start.used, start.bounds)),
-            bounds=bounds_of(other, wanted.mode, {}),
-            inside=Inside(step_id, partner, depth),
-        )
+        inside = Inside(handoff.step_id, partner, depth, self._spent, done.above)
+        begun = begin_task(self._parts, turn.scope.turn_id, start, handoff, done, inside)
         loop = Loop(self._parts, task, begun, self._is_closing)
-        loop.run()
+        if loop.run():
+            raise Suspended
         if loop.finish is None or loop.finish.ended_by != "finished":
             reason = loop.finish and loop.finish.message
             raise ToolFailed(f"the agent {partner} came to no answer: {reason or 'it was stopped'}")
@@ -346,18 +357,21 @@ class Loop:
         finish_reason: str | None = None,
     ) -> None:
         self._tools.start_rest()
-        at, exchange = clock.now(), self._exchange
-        dropped, results = self._tools.close(finish.message or "it was cancelled", at)
+        at, exchange, is_inside = clock.now(), self._exchange, self._start.inside is not None
+        closed = self._tools.close(finish.message or "it was cancelled", at)
+        is_answered = is_inside and finish.ended_by == "finished"
         ending = Ending(
             scope=self._turn.scope,
             attempt=exchange.facts if exchange is not None and end is not None else None,
             end=replace(end, ended_at=at) if end is not None else None,
             failure=failure,
             messages=said,
-            dropped_tools=dropped,
-            results=results,
+            dropped_tools=closed.ends,
+            dropped_handoffs=closed.handoffs,
+            results=closed.said,
             limit=finish.limit,
-            turn=self._end_of(finish, at, finish_reason) if self._start.inside is None else None,
+            turn=None if is_inside else self._end_of(finish, at, finish_reason),
+            progress=self._tools.progress(is_answered=True) if is_answered else None,
         )
         self._in_call = False
         self.finish = finish

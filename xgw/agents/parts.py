@@ -11,6 +11,7 @@ import orjson
 from xgw import __version__
 from xgw.agents.context import Context
 from xgw.agents.definition import Definition
+from xgw.agents.handed import Handed
 from xgw.agents.handoff import Inside
 from xgw.agents.limits import Bounds, Used
 from xgw.agents.pool import Pool
@@ -21,7 +22,7 @@ from xgw.exchange.means import Means
 from xgw.exchange.order import Order
 from xgw.exchange.routing import Router
 from xgw.recording.agents import AgentRecord
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording.pending import Checkpoint
 from xgw.resent import Body
 
 NOTHING: Mapping[str, Any] = {}
@@ -86,7 +87,8 @@ class Start:
 
     What is still to be done of its last answer is in the `checkpoint`, `text` is what the model
     said last. `earlier` are results to be taken instead of running tools. `sent_before` are the
-    hashes of the elements that the session's previous call sent.
+    hashes of the elements that the session's previous call sent. `handed` is what was done of tasks
+    that were handed over.
     """
 
     definition: Definition
@@ -97,5 +99,6 @@ class Start:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     text: str | None = None
     earlier: Results = field(default_factory=Results)
+    handed: Handed = field(default_factory=Handed)
     inside: Inside | None = None
     """Where a task that was handed over is worked on; None for the turn itself."""

@@ -11,6 +11,7 @@ from xgw.agents import context
 from xgw.agents.context import Block, Context, user
 from xgw.agents.definition import Definition
 from xgw.agents.desk import Desk
+from xgw.agents.handed import sent_in
 from xgw.agents.limits import Used, bounds_of
 from xgw.agents.lineage import shown_of
 from xgw.agents.memory import Memory
@@ -22,7 +23,6 @@ from xgw.agents.turns import Turn, Wanted
 from xgw.exchange.means import Means
 from xgw.queries import messages, runs, sessions, steps
 from xgw.recording.facts import MessageFacts, Scope, TurnFacts
-from xgw.store import payloads
 from xgw.store.database import Store
 from xgw.store.payloads import Stored
 
@@ -36,11 +36,11 @@ def prepare(store: Store, means: Means, turn: Turn, definition: Definition) -> S
     desk = Desk(Memory(session.get("working_memory"), mask), Plan(so_far.plan, mask))
     equipped = desk.equip(definition.in_mode(wanted.mode))
     used = Used(
-        (session.get("total_tokens") or 0) - so_far.tokens,
-        (session.get("cost_usd") or 0.0) - so_far.cost,
-        so_far.iterations,
-        so_far.tokens,
-        so_far.cost,
+        (session.get("total_tokens") or 0) - so_far.usage.tokens,
+        (session.get("cost_usd") or 0.0) - so_far.usage.cost,
+        so_far.usage.iterations,
+        so_far.usage.tokens,
+        so_far.usage.cost,
     )
     return Start(
         definition=equipped,
@@ -51,6 +51,7 @@ def prepare(store: Store, means: Means, turn: Turn, definition: Definition) -> S
         checkpoint=so_far.checkpoint,
         text=so_far.text,
         earlier=so_far.earlier,
+        handed=so_far.handed,
     )
 
 
@@ -98,13 +99,7 @@ def _so_far(store: Store, turn: Turn) -> SoFar:
 def _sent_before(store: Store, session_id: str) -> tuple[bytes, ...] | None:
     """The hashes of the elements that the session's previous call sent."""
     call = steps.last_call(store, session_id)
-    key = call["input_payload"] if call else None
-    if key is None:
-        return None
-    try:
-        return tuple(bytes.fromhex(element) for element in payloads.parts(store, [key])[key])
-    except LookupError:
-        return None
+    return sent_in(store, call["input_payload"] if call else None)
 
 
 def user_message(means: Means, text: str) -> MessageFacts:
@@ -144,7 +139,15 @@ def queued_turn(row: Mapping[str, Any]) -> Turn:
 
 
 def as_it_was(definition: Definition, snapshot: Mapping[str, Any]) -> Definition:
-    """An agent with all but the tools that a turn began with."""
+    """An agent with all but the tools that a turn began with, and so those that it may ask."""
+    kept, others = snapshot.get("agents", {}), dict(definition.others)
+    others |= {name: _as_it_was(others[name], kept[name]) for name in kept if name in others}
+    for name in kept.keys() & others.keys():
+        others[name] = replace(others[name], others=others)
+    return replace(_as_it_was(definition, snapshot), others=others)
+
+
+def _as_it_was(definition: Definition, snapshot: Mapping[str, Any]) -> Definition:
     kept = {"model": snapshot["model"], "parameters": snapshot["parameters"]}
     now = definition.table
     limits = now.limits.model_copy(update=snapshot["limits"])

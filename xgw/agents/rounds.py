@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from xgw import clock, ids
 from xgw.agents import context
+from xgw.agents.asked import Asked, Closed, Handoff, HandOver
 from xgw.agents.definition import Definition
 from xgw.agents.desk import Desk
 from xgw.agents.handoff import Inside
@@ -19,35 +20,11 @@ from xgw.agents.turns import Turn
 from xgw.exchange.means import Means
 from xgw.providers.transport import Call
 from xgw.recording.agents import AgentRecord
-from xgw.recording.checkpoints import Checkpoint, Decision, PendingCall
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
+from xgw.recording.pending import Checkpoint, PendingCall, Progress
 from xgw.recording.recorder import Said
 from xgw.store.writer import Patience
 from xgw.values import ToolCall
-
-HandOver = Callable[[str, str, str, Call], str]
-"""As in `tools`, for the step of the call in place of its position."""
-
-NOBODY_TO_ASK = Decision("deny", "xgw", reason="nobody can be asked about it during a handoff")
-
-
-@dataclass(slots=True)
-class _Asked:
-    """The calls of one answer: which have ended, and the messages that told results so far."""
-
-    asked_by: str
-    pending: list[PendingCall]
-    step_ids: list[str]
-    began: float
-    reused: dict[int, Recorded]
-    started: bool = False
-    results: dict[int, str] = field(default_factory=dict)
-    message_ids: list[str] = field(default_factory=list)
-
-    @property
-    def told(self) -> int:
-        """How many results have been told."""
-        return len(self.message_ids)
 
 
 class ToolSteps:
@@ -76,34 +53,32 @@ class ToolSteps:
         self._desk = desk
         self._hand_over = hand_over
         self._inside = inside
-        self._asked: _Asked | None = None
+        self._asked: Asked | None = None
 
     def ask(self, asked_by: str, calls: tuple[ToolCall, ...]) -> None:
         """The step `asked_by` asked for these; from here on each of them gets a result."""
-        self._take(asked_by, [PendingCall(call) for call in calls])
+        self._take(asked_by, asked_by, [PendingCall(call) for call in calls])
         asked = self._asked
         assert asked is not None
         together = self._round(range(len(calls)))
         for number, one in enumerate(asked.pending):
             tool = None if number in asked.reused else together.find_tool(number)
-            if tool is None or tool.approval != "always":
-                continue
-            if self._inside is None:
+            if tool is not None and tool.approval == "always":
                 asked.pending[number] = replace(one, state="awaits_approval")
-            else:
-                asked.pending[number] = replace(one, decision=NOBODY_TO_ASK)
 
     def take_up(self, checkpoint: Checkpoint) -> bool:
         """Go on with the calls of a checkpoint; False if it has none."""
         if checkpoint.step_id is None or not checkpoint.pending:
             return False
-        self._take(checkpoint.step_id, list(checkpoint.pending))
+        above = checkpoint.step_id if self._inside is None else self._inside.above
+        self._take(checkpoint.step_id, above or checkpoint.step_id, list(checkpoint.pending))
         return True
 
-    def _take(self, asked_by: str, pending: list[PendingCall]) -> None:
+    def _take(self, asked_by: str, above: str, pending: list[PendingCall]) -> None:
         reused = {n: found for n, one in enumerate(pending) if (found := self._find_earlier(one))}
-        self._asked = _Asked(
+        self._asked = Asked(
             asked_by,
+            above,
             pending,
             [one.step_id or ids.mint("step") for one in pending],
             clock.monotonic(),
@@ -123,15 +98,21 @@ class ToolSteps:
             one.state == "awaits_approval" for one in self._asked.pending
         )
 
-    def checkpoint(self) -> Checkpoint:
-        """Where the run stands: which calls have no result yet, or one that was not told yet."""
+    def progress(self, *, is_answered: bool = False) -> Progress:
+        """Where the agent stands, for the run's checkpoint."""
+        under = None if self._inside is None else self._inside.step_id
+        at, above_ms = self._checkpoint(), self._spent.above_ms
+        return Progress(at, under, above_ms, is_answered=is_answered)
+
+    def _checkpoint(self) -> Checkpoint:
+        """Which calls have no result yet, or one that was not told yet."""
         asked, spent = self._asked, self._spent
         if asked is None:
             return Checkpoint(elapsed_ms=spent.elapsed_ms, busy_ms=spent.busy_ms)
         left = tuple(self._shown(asked, n) for n in range(asked.told, len(asked.pending)))
         return Checkpoint(asked.asked_by, left, spent.elapsed_ms, spent.busy_ms)
 
-    def _shown(self, asked: _Asked, number: int) -> PendingCall:
+    def _shown(self, asked: Asked, number: int) -> PendingCall:
         one = asked.pending[number]
         call = replace(one.call, arguments=self._means.masker.text(one.call.arguments))
         if number not in asked.results:
@@ -139,8 +120,9 @@ class ToolSteps:
         text, step_id = asked.results[number], asked.step_ids[number]
         return replace(one, call=call, state="ended", step_id=step_id, result=text)
 
-    def run(self) -> context.Block:
-        """The results for the model, in the order of the calls. Raises Cancelled."""
+    def run(self) -> context.Block | None:
+        """The results for the model, in the order of the calls; None while another agent that has
+        a task waits for a person. Raises Cancelled."""
         asked = self._asked
         assert asked is not None
         self._start(asked)
@@ -150,6 +132,11 @@ class ToolSteps:
             open_ones = [n for n in range(len(asked.pending)) if n not in asked.results]
             for outcome in self._round(open_ones).outcomes(self._turn.call):
                 self._end(asked, outcome)
+        waiting = [n for n in open_ones if n not in asked.results]
+        if waiting:
+            for number in waiting:
+                self._means.recorder.live.drop(asked.step_ids[number])
+            return None
         self._asked = None
         pairs = enumerate(asked.pending)
         told = (context.result(one.id, asked.results[number]) for number, one in pairs)
@@ -160,12 +147,13 @@ class ToolSteps:
         assert asked is not None
 
         def hand_over(position: int, partner: str, message: str, stop: Call) -> str:
-            return self._hand_over(asked.step_ids[position], partner, message, stop)
+            known, step_id = asked.pending[position].task, asked.step_ids[position]
+            return self._hand_over(Handoff(step_id, partner, message, known), stop)
 
         calls = {number: as_decided(asked.pending[number]) for number in numbers}
         return Round(self._definition, self._pool, calls, hand_over)
 
-    def _settled(self, asked: _Asked) -> list[Outcome]:
+    def _settled(self, asked: Asked) -> list[Outcome]:
         """The outcomes of calls that are not run."""
         found = {n: Outcome(n, one.text, None, 0) for n, one in asked.reused.items()}
         for number, one in enumerate(asked.pending):
@@ -178,34 +166,40 @@ class ToolSteps:
         if self._asked is not None and not self._asked.started:
             self._start(self._asked)
 
-    def close(
-        self, reason: str, at: datetime.datetime
-    ) -> tuple[tuple[ToolEnd, ...], tuple[Said, ...]]:
+    def close(self, reason: str, at: datetime.datetime) -> Closed:
         """What is still open ends without a result of its own; every call is answered."""
         asked, self._asked = self._asked, None
         if asked is None:
-            return (), ()
+            return Closed()
         text = f"Error: no result: {reason}"
         opened = [n for n in range(len(asked.pending)) if n not in asked.results]
         for number in opened:
             self._means.recorder.live.drop(asked.step_ids[number])
         ends = [self._dropped(asked, n, reason, at) for n in opened]
         asked.results.update(dict.fromkeys(opened, text))
-        return tuple(ends), tuple(self._tell(asked))
+        tools = (self._definition.find_tool(asked.pending[n].call.name) for n in opened)
+        handed = [e for e, tool in zip(ends, tools, strict=True) if tool and tool.partner]
+        return Closed(tuple(ends), tuple(handed), tuple(self._tell(asked)))
 
-    def _start(self, asked: _Asked) -> None:
+    def _start(self, asked: Asked) -> None:
         """Nothing runs before it is recorded that it does: after a crash that has to be known."""
-        numbers = [n for n in range(len(asked.pending)) if n not in asked.results]
+        numbers = [n for n, one in enumerate(asked.pending) if n not in asked.results]
+        numbers = [n for n in numbers if asked.pending[n].step_id is None]  # those go on
         starts = [self._begun(asked, number) for number in numbers]
         asked.began, asked.started = clock.monotonic(), True
         scope, recorder = self._turn.scope, self._means.recorder
+        for number, one in enumerate(asked.pending):
+            if one.step_id is not None and number not in asked.results:
+                step = recorder.live.start(scope, one.step_id, is_tool=True)
+                step.started -= (one.open_ms(clock.now()) or 0) / 1000
         for start in starts:
             recorder.live.expect(start.step_id)
             recorder.live.start(scope, start.step_id, is_tool=True)
-        ticket = self._record.start_tools(scope, asked.asked_by, starts, clock.now())
+        under = None if self._inside is None else self._inside.step_id
+        ticket = self._record.start_tools(scope, asked.above, starts, clock.now(), under)
         recorder.writer.wait(ticket, Patience())
 
-    def _begun(self, asked: _Asked, number: int) -> ToolStart:
+    def _begun(self, asked: Asked, number: int) -> ToolStart:
         one = asked.pending[number]
         tool = self._definition.find_tool(one.call.name)
         return ToolStart(
@@ -219,31 +213,32 @@ class ToolSteps:
             None if tool is None else tool.partner,
         )
 
-    def _end(self, asked: _Asked, outcome: Outcome) -> None:
+    def _end(self, asked: Asked, outcome: Outcome) -> None:
         number, one = outcome.position, asked.pending[outcome.position]
         self._means.recorder.live.drop(asked.step_ids[number])
         text = self._means.masker.text(outcome.text)
         error = None if outcome.error is None else self._means.masker.text(outcome.error)
         stored = self._means.recorder.shelf.text(text)
         asked.results[number] = text
+        at = clock.now()
+        open_ms = one.open_ms(at)
         end = ToolEnd(
             step_id=asked.step_ids[number],
             tool_call_id=one.id,
             status="success" if error is None else "error",
             output=text,
             output_payload=stored.hash,
-            latency_ms=outcome.latency_ms,
-            ended_at=clock.now(),
+            latency_ms=outcome.latency_ms if open_ms is None else open_ms,
+            ended_at=at,
             error_type=None if error is None else "tool_error",
             error_message=error,
         )
         said, bodies = self._tell(asked), [stored]
         tool = self._definition.find_tool(one.call.name)
         kept = self._desk.kept(tool) if error is None else None
-        checkpoint = self.checkpoint() if self._inside is None else None
-        self._record.end_tool(self._turn.scope, end, said, checkpoint, bodies, kept)
+        self._record.end_tool(self._turn.scope, end, said, self.progress(), bodies, kept)
 
-    def _dropped(self, asked: _Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
+    def _dropped(self, asked: Asked, number: int, reason: str, at: datetime.datetime) -> ToolEnd:
         return ToolEnd(
             step_id=asked.step_ids[number],
             tool_call_id=asked.pending[number].id,
@@ -256,7 +251,7 @@ class ToolSteps:
             error_message=reason,
         )
 
-    def _tell(self, asked: _Asked) -> list[Said]:
+    def _tell(self, asked: Asked) -> list[Said]:
         """The results that have not been told and whose turn it is."""
         said = []
         while asked.told in asked.results:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from xgw.agents.tools import Outcome
-from xgw.recording.checkpoints import Decision, PendingCall
+from xgw.recording.pending import Decision, PendingCall
 from xgw.values import ToolCall
 
 

@@ -6,14 +6,18 @@ import contextlib
 from collections.abc import Iterator
 
 from xgw import clock
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording.pending import Checkpoint
 
 
 class Spent:
-    """Counts from now on, on top of what a checkpoint has."""
+    """Counts from now on, on top of what a checkpoint has.
 
-    def __init__(self, before: Checkpoint) -> None:
+    `above` is the time of the run, or of the agent, that awaits this one.
+    """
+
+    def __init__(self, before: Checkpoint, above: Spent | None = None) -> None:
         self._before = before
+        self._above = above
         self._began = clock.monotonic()
         self._in_tools = 0.0
         self._tools_since: float | None = None
@@ -32,6 +36,12 @@ class Spent:
     def elapsed_ms(self) -> int:
         """All of it, with the runs that this one goes on from."""
         return self._before.elapsed_ms + _ms(clock.monotonic() - self._began)
+
+    @property
+    def above_ms(self) -> tuple[int, ...]:
+        """What all that await this one have spent by now, the turn itself first."""
+        above = self._above
+        return () if above is None else (*above.above_ms, above.elapsed_ms)
 
     @property
     def busy_ms(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xgw.agents import lineage
+from xgw.agents.handed import Handed, Usage, usage_of
 from xgw.agents.lineage import Row
 from xgw.agents.planner import replay
 from xgw.agents.settled import Recorded, Results
@@ -15,25 +16,25 @@ from xgw.queries import messages, payloads, runs
 from xgw.queries.nesting import depths_of
 from xgw.queries.texts import bring_back
 from xgw.recording import checkpoints
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording.pending import Checkpoint
 from xgw.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """Where a run stands as the store has it; `iterations`, `tokens` and `cost` are what it used,
-    with the runs that it resumes.
+    """Where a run stands as the store has it; `usage` is what it used, with the runs that it
+    resumes.
 
-    `said` are the rows of the turn's messages that it has. `is_apart`: the turn was compacted since
-    it ran, and now runs once more. `plan` is what the run keeps of one.
+    `said` are the rows of the turn's messages that it has, `handed` has those of other agents.
+    `is_apart`: the turn was compacted since it ran, and now runs once more. `plan` is what the run
+    keeps of one.
     """
 
     said: list[Row] = field(default_factory=list)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     text: str | None = None
-    iterations: int = 0
-    tokens: int = 0
-    cost: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    handed: Handed = field(default_factory=Handed)
     earlier: Results = field(default_factory=Results)
     is_apart: bool = False
     plan: Any = None
@@ -50,14 +51,13 @@ def take_up(store: Store, turn_id: str, run_id: str) -> SoFar:
     said = lineage.said_in(of_turn, ancestry)
     checkpoint = read_checkpoint(store, run)
     own = lineage.resumed_in(ancestry)
-    calls = [step for one in own for step in one["steps"] if step["step_type"] == "llm_call"]
+    steps = [step for one in own for step in one["steps"]]
     return SoFar(
         said=said,
         checkpoint=checkpoint,
         text=next((m["content"] for m in said[::-1] if m["role"] == "assistant"), None),
-        iterations=sum(1 for call in calls if call["attempt"] == 1 and _counts(call)),
-        tokens=sum(call["total_tokens"] or 0 for call in calls),
-        cost=sum(call["cost_usd"] or 0.0 for call in calls),
+        usage=usage_of(steps),
+        handed=Handed(store, of_turn, steps),
         earlier=_earlier_results(store, own[0], ancestry),
         is_apart=own[0]["kind"] == "rerun" and any(m["compacted_by_step_id"] for m in of_turn),
         plan=run["planner_state"] or plan_in(said),
@@ -67,7 +67,7 @@ def take_up(store: Store, turn_id: str, run_id: str) -> SoFar:
 def read_checkpoint(store: Store, run: Row) -> Checkpoint:
     """The checkpoint of a run's row."""
     kept = run["checkpoint"] or {}
-    results = [{"result": one.get("result")} for one in kept.get("pending_tool_calls", ())]
+    results = [{"result": one.get("result")} for one in checkpoints.entries_of(kept)]
     bring_back(store, results, ("result",))
     return checkpoints.parse(kept, [one["result"] for one in results])
 
@@ -77,12 +77,6 @@ def plan_in(said: Iterable[Row]) -> Any:
     calls = [call for row in said for call in row["tool_calls"] or ()]
     functions = (call.get("function") or {} for call in calls)
     return replay(f.get("arguments") or "" for f in functions if f.get("name") == PLANNER)
-
-
-def _counts(call: Row) -> bool:
-    """Whether a model call is an iteration: one that was interrupted is made again, and a summary
-    is no answer."""
-    return call["error_type"] != "interrupted" and not (call["metadata"] or {}).get("purpose")
 
 
 def _earlier_results(store: Store, begun: Row, ancestry: Sequence[Row]) -> Results:

@@ -17,14 +17,20 @@ import orjson
 from xgw import clock
 from xgw.agents.definition import Definition, Tool
 from xgw.agents.functions import BadArguments, ToolFailed
-from xgw.agents.pool import Pool
+from xgw.agents.pool import Pool, Work
 from xgw.providers.transport import Call, Cancelled
 from xgw.values import ToolCall
 
 MAX_ERROR = 4000
 """Characters of what an exception says."""
+MAX_PARTNERS = 8
+"""How many of the tasks that one answer hands over are worked on at once; the others wait."""
 PARTNER_SECONDS = 5.0
 """How long an agent that is stopped may take to end its steps, before the turn itself ends."""
+
+
+class Suspended(Exception):
+    """An agent that a task was handed over to waits for a person: the call goes on later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class _Job:
 
 HandOver = Callable[[int, str, str, Call], str]
 """Has another agent work on a task: for the call at this position, the agent, the message, and what
-is cancelled when nobody waits for its answer any more."""
+is cancelled when nobody waits for its answer any more. Raises ToolFailed and Suspended."""
 
 
 def _refuse(position: int, partner: str, message: str, stop: Call) -> str:
@@ -72,7 +78,7 @@ class Round:
         self._hand_over = hand_over
         self._pool = pool
         self._calls = calls
-        self._ended: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[int, Outcome | None] | None] = queue.SimpleQueue()
 
     def find_tool(self, position: int) -> Tool | None:
         """The tool that a call would run; None for a call that fails without that."""
@@ -87,35 +93,35 @@ class Round:
     def outcomes(self, call: Call) -> Iterator[Outcome]:
         """Each call's outcome as it comes. Raises Cancelled at once when `call` is cancelled.
 
-        What still runs then, or runs too long, is abandoned: what it returns is dropped.
+        What still runs then, or runs too long, is abandoned: what it returns is dropped. A call
+        that is suspended has none.
         """
         began = clock.monotonic()
         due: dict[int, tuple[float, _Job]] = {}
         call.attach(lambda: self._ended.put(None))
-        works = []
+        works: list[tuple[Pool, Work, _Job]] = []
+        partners = Pool(MAX_PARTNERS)  # their own tools want threads of the other one
         try:
             for position, asked in self._calls.items():
                 found = self._prepare(position, asked)
-                if isinstance(found, _Job) and found.tool.own is not None:
-                    # The next one begins once this one's change is recorded.
-                    found = self._called(found)
                 if isinstance(found, Outcome):
                     yield found
                     continue
-                due[position] = (began + found.tool.timeout_seconds, found)
-                work = self._work(found)
-                if found.tool.partner is not None:
-                    # Its own tools want threads of the pool.
-                    threading.Thread(target=work, name="xgw-handoff", daemon=True).start()
+                if found.tool.own is not None:
+                    # The next one begins once this one's change is recorded.
+                    yield from filter(None, [self._called(found)])
                     continue
-                works.append(work)
-                self._pool.run(work)
+                due[position] = (began + found.tool.timeout_seconds, found)
+                pool = self._pool if found.tool.partner is None else partners
+                works.append((pool, self._work(found), found))
+                pool.run(works[-1][1])
             while due:
                 yield from self._next(call, due, began)
         finally:
             call.detach()
-            for work in works:
-                self._pool.withdraw(work)
+            for pool, work, job in works:
+                if pool.withdraw(work):
+                    job.ended.set()
             for _, job in due.values():
                 job.stop.cancel()
             for _, job in due.values():
@@ -134,8 +140,9 @@ class Round:
         if call.cancelled:
             raise Cancelled
         if ended is not None:
-            if due.pop(ended.position, None) is not None:
-                yield ended
+            position, outcome = ended
+            if due.pop(position, None) is not None and outcome is not None:
+                yield outcome
             return
         now = clock.monotonic()
         for position in [p for p, (deadline, _) in due.items() if deadline <= now]:
@@ -161,20 +168,22 @@ class Round:
         except BadArguments as refusal:
             return _failed(position, f"the arguments do not fit: {refusal}")
 
-    def _work(self, job: _Job) -> Any:
+    def _work(self, job: _Job) -> Work:
         def work() -> None:
             try:
                 outcome = self._called(job)
             finally:
                 job.ended.set()
-            self._ended.put(outcome)
+            self._ended.put((job.position, outcome))
 
         return work
 
-    def _called(self, job: _Job) -> Outcome:
+    def _called(self, job: _Job) -> Outcome | None:
         began = clock.monotonic()
         try:
             text = self._call(job)
+        except Suspended:
+            return None
         except BaseException as error:  # noqa: BLE001 - the edge to other people's code
             return _failed(job.position, _told(error), began)
         return _returned(job, text, began)

@@ -12,10 +12,15 @@ from xgw.cli.acting import act
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.errors import UsageError
 
+with_step = click.option(
+    "--step", metavar="STEP", help="The answer that asked for it, where two calls have this id."
+)
+
 
 @click.command()
 @click.argument("run")
 @click.argument("call")
+@with_step
 @click.option("--arguments", metavar="JSON", help="An object in the place of the model's.")
 @click.option("--result", metavar="TEXT", help="What the model gets; the tool is not run.")
 @with_configuration
@@ -25,6 +30,7 @@ def approve(
     db: str | None,
     run: str,
     call: str,
+    step: str | None,
     arguments: str | None,
     result: str | None,
     as_json: bool,
@@ -47,12 +53,13 @@ def approve(
         decision["arguments"] = _object(arguments)
     if result is not None:
         decision["result"] = result
-    _decide(config_path, db, run, {**decision, "tool_call_id": call}, as_json=as_json)
+    _decide(config_path, db, run, {**decision, "tool_call_id": call}, step, as_json=as_json)
 
 
 @click.command()
 @click.argument("run")
 @click.argument("call")
+@with_step
 @click.option("--reason", metavar="TEXT", help="The model is told.")
 @with_configuration
 @with_json
@@ -61,6 +68,7 @@ def deny(
     db: str | None,
     run: str,
     call: str,
+    step: str | None,
     reason: str | None,
     as_json: bool,
 ) -> None:
@@ -74,16 +82,23 @@ def deny(
       xgw deny last call_1 --reason "not on a Sunday"
     """
     given = {"tool_call_id": call, "decision": "deny", "reason": reason}
-    _decide(config_path, db, run, given, as_json=as_json)
+    _decide(config_path, db, run, given, step, as_json=as_json)
 
 
 def _decide(
-    config_path: Path | None, db: str | None, run: str, decision: dict[str, Any], *, as_json: bool
+    config_path: Path | None,
+    db: str | None,
+    run: str,
+    decision: dict[str, Any],
+    step: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     def path(id: str) -> str:
         return f"/runs/{id}/approvals"
 
-    act(config_path, db, "run", run, path, decision, as_json=as_json)
+    named = {} if step is None else {"step_id": ("step", step)}
+    act(config_path, db, "run", run, path, decision, as_json=as_json, named=named)
 
 
 def _object(text: str) -> dict[str, Any]:

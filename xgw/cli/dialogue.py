@@ -99,7 +99,7 @@ class Dialogue:
 
     def _decide(self, call: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the person decides about a call; None to leave it waiting."""
-        named = {"tool_call_id": call["id"]}
+        named = {"tool_call_id": call["id"], "step_id": call["stepId"]}
         try:
             word = self._ask(f"run {spell_call(call)}? [y]es, [n]o, [e]dit, [l]ater: ").lower()
             if word in ("y", "yes"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -72,39 +72,33 @@ def answer_of(turn: Mapping[str, Any]) -> Answer:
     }
     if turn["ended_at"] is not None:
         return answer
-    return {**answer, "runStatus": run["status"], "pendingApprovals": _pending_of(run)}
+    from xgw.web.agents import pending_approvals
 
-
-def _pending_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from xgw.recording.checkpoints import list_undecided
-
-    if run["status"] != "waiting_tool":
-        return []
-    return [
-        {
-            "id": call["tool_call_id"],
-            "name": call["name"],
-            "arguments": orjson.loads(call["arguments"] or "{}"),  # else nobody would be asked
-            "reason": "approval" if call["state"] == "awaits_approval" else call["state"],
-        }
-        for call in list_undecided(run["checkpoint"])
-    ]
+    return {**answer, "runStatus": run["status"], "pendingApprovals": pending_approvals(run)}
 
 
 def tell_waiting(answer: Answer) -> None:
     """Say on stderr that a turn waits for a person, for what, and how that is given."""
     run_id = answer["runId"]
+    calls = [(call["id"], call["stepId"]) for call in answer["pendingApprovals"]]
     for call in answer["pendingApprovals"]:
         note(f"xgw: {run_id} waits: {spell_call(call)} ({call['id']})")
-    first = answer["pendingApprovals"][0]["id"]
-    note(f"xgw: decide with xgw approve {run_id} {first}, or xgw deny")
+    note(f"xgw: decide with xgw approve {run_id} {name_call(*calls[0], calls)}, or xgw deny")
+
+
+def name_call(id: str, step_id: str | None, calls: Iterable[tuple[str, str | None]]) -> str:
+    """How a command names one of the calls that wait: by its id, with its step where two agents
+    wait with the same."""
+    is_alone = sum(other == id for other, _ in calls) < 2
+    return id if is_alone else f"{id} --step {step_id}"
 
 
 def spell_call(call: Mapping[str, Any]) -> str:
     """A call that waits, on one line: its name, its arguments, and what is wrong with it."""
     text = spell_arguments(call)
     unsure = " (interrupted: nobody knows if it ran)" if call["reason"] != "approval" else ""
-    return f"{call['name']} {texts.one_line(text, ARGUMENTS_SHOWN)}{unsure}"
+    asking = f" of agent {call['agentName']}" if call["agentName"] else ""
+    return f"{call['name']} {texts.one_line(text, ARGUMENTS_SHOWN)}{asking}{unsure}"
 
 
 def spell_arguments(call: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import datetime
 
 from xgw import clock, spelling
 from xgw.cli import agent_page, texts, timeline
+from xgw.cli.going_on import name_call
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.terminal import role_of
 from xgw.queries import payloads
@@ -52,10 +53,15 @@ def render_next(page: Page, run: Row) -> None:
         page.field("go on with", f"xgw resume {run['id']}")
     if run["status"] != "waiting_tool":
         return
-    for call in list_undecided(run["checkpoint"]):
+    waiting = list_undecided(run["checkpoint"])
+    calls = [(call["tool_call_id"], call["asked_by"]) for call in waiting]
+    for call, named in zip(waiting, calls, strict=True):
         words = texts.one_line(f"{call['name']} {call['arguments']}", CALL_SHOWN)
-        page.field("waits for", f"{words} ({call['tool_call_id']})")
-        page.field("decide with", f"xgw approve {run['id']} {call['tool_call_id']}, or xgw deny")
+        asking = f" of agent {call['agent_name']}" if call["agent_name"] else ""
+        page.field("waits for", f"{words}{asking} ({call['tool_call_id']})")
+        page.field(
+            "decide with", f"xgw approve {run['id']} {name_call(*named, calls)}, or xgw deny"
+        )
 
 
 def render_error(page: Page, row: Row) -> None:

@@ -70,11 +70,20 @@ def _calls(value: Any) -> list[Any]:
 
 
 def _checkpoint(value: Any) -> dict[str, Any]:
-    pending = _object(value).get("pending_tool_calls")
-    if pending is not None:
-        _calls(pending)
-    found: dict[str, Any] = value
+    found: dict[str, Any] = _object(value)
+    pending = found.get("pending_tool_calls")
+    for call in () if pending is None else _calls(pending):
+        if not isinstance(call.get("state"), str):
+            raise ValueError("has a call without a state")
+        if call.get("task") is not None:
+            _task(call["task"])
     return found
+
+
+def _task(value: Any) -> None:
+    task = _checkpoint(value)
+    if not isinstance(task.get("agent_name"), str):
+        raise ValueError("has a task without an agent")
 
 
 def _budget(value: Any) -> dict[str, Any]:

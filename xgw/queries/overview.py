@@ -172,12 +172,15 @@ def _state(session: Row, state: str | None) -> str:
 
 def _turn_overview(turn: Row, found: Row) -> TurnOverview:
     state = state_of_turn(turn["status"], found.get("run_status"))
-    waits_for = "approval" if turn["endpoint"] is None else "tool"
+    waits_for = None
+    if state == "waiting":
+        waits_for = "approval" if turn["endpoint"] is None else "tool"
     return TurnOverview(
         state,
         _cause(turn, state),
-        waits_for if state == "waiting" else None,
-        _now(found),
+        waits_for,
+        # A handoff that is open meanwhile is not what a person is asked about.
+        None if waits_for == "approval" else _now(found),
         _wasted(turn),
         _served_by(found),
     )

@@ -21,7 +21,6 @@ from xgw.recording import (
     tools,
     turns,
 )
-from xgw.recording.checkpoints import Checkpoint, Decision
 from xgw.recording.facts import (
     AttemptFacts,
     CompactionEnd,
@@ -34,6 +33,7 @@ from xgw.recording.facts import (
     ToolStart,
     TurnFacts,
 )
+from xgw.recording.pending import Checkpoint, Decision, Progress
 from xgw.recording.recorder import Recorder, Said, add_said
 from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
@@ -124,13 +124,22 @@ class AgentRecord:
         return self._recorder.submit_part(work, bodies, scope.turn_id, attempt=attempt)
 
     def start_tools(
-        self, scope: Scope, asked_by: str, starts: Sequence[ToolStart], at: datetime.datetime
+        self,
+        scope: Scope,
+        above: str,
+        starts: Sequence[ToolStart],
+        at: datetime.datetime,
+        under: str | None = None,
     ) -> Ticket:
-        """Tools begin together; `asked_by` is the step of the answer that asked for them."""
+        """Tools begin together; `above` is the step that they stand under.
+
+        `under` is that of the handoff in which they do, None for the turn's own agent.
+        """
 
         def work(tx: Transaction) -> None:
             for start in starts:
-                tools.start_tool(tx, scope, start, at, parent_step_id=asked_by)
+                tools.start_tool(tx, scope, start, at, parent_step_id=above)
+            checkpoints.begin_tasks(tx, scope, under, starts, at)
 
         return self._recorder.submit_part(work, (), scope.turn_id)
 
@@ -139,14 +148,13 @@ class AgentRecord:
         scope: Scope,
         end: ToolEnd,
         said: Sequence[Said],
-        checkpoint: Checkpoint | None,
+        progress: Progress,
         bodies: Iterable[Stored],
         kept: Kept | None = None,
     ) -> Ticket:
         """A tool ended; `said` are the results that can be told by now, in order of the calls.
 
-        There is no checkpoint where another agent runs it: its task is one call of the run. `kept`
-        is what it changed beside the history.
+        `kept` is what it changed beside the history.
         """
 
         def work(tx: Transaction) -> None:
@@ -154,21 +162,22 @@ class AgentRecord:
             if kept is not None:
                 _keep(tx, scope, kept, end.ended_at)
             add_said(tx, scope, said, end.ended_at)
-            if checkpoint is not None:
-                checkpoints.save(tx, scope, checkpoint, end.ended_at)
+            checkpoints.update(tx, scope, progress, end.ended_at)
 
         return self._recorder.submit_part(work, bodies, scope.turn_id)
 
     # -- later runs, and people ----------------------------------------------------------------
 
-    def decide(self, scope: Scope, call_id: str, decision: Decision, then: Then) -> Ticket:
+    def decide(
+        self, scope: Scope, call_id: str, asked_by: str | None, decision: Decision, then: Then
+    ) -> Ticket:
         """A person decides about a call that waits, or is refused as `runs.decide` does it."""
 
         def work(tx: Transaction) -> None:
             settled: bool | ApiError
             try:
                 owner = self._recorder.owner
-                settled = runs.decide(tx, scope, call_id, decision, owner, clock.now())
+                settled = runs.decide(tx, scope, call_id, asked_by, decision, owner, clock.now())
             except ApiError as refusal:  # before anything was written
                 settled = refusal
             tx.after_commit.append(partial(then, settled))
@@ -257,11 +266,11 @@ def session_gone(session_id: str | None) -> ApiError:
 
 def _set_out(tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime) -> bool:
     """Where a run begins; False if it waits for a person first, because calls are undecided."""
+    kept = checkpoints.save(tx, scope, checkpoint, at)
     if not checkpoint.undecided:
-        checkpoints.save(tx, scope, checkpoint, at)
         return True
-    tools.request_approvals(tx, scope, checkpoint, at)
-    runs.await_decisions(tx, scope, checkpoint, at)
+    tools.request_approvals(tx, scope, kept, at)
+    runs.await_decisions(tx, scope, kept, at)
     return False
 
 

@@ -21,9 +21,11 @@ MARKED_AT_ONCE = 500
 def start_compaction(tx: Transaction, scope: Scope, start: CompactionStart) -> None:
     """Its step begins. The run may be over: then its owner is whose work this is now."""
     tx.change("runs", scope.run_id, {"owner": owner.own(), "heartbeat_at": start.started_at})
+    parent, agent_name = start.under or (None, None)
     row = {
         **step_head(tx, scope, start.step_id, "memory_write", start.started_at),
         "name": NAME,
+        "parent_step_id": parent,
         "input_payload": start.input_payload,
         "metadata": {"side": "server", "trigger": start.trigger},
     }
@@ -35,6 +37,7 @@ def start_compaction(tx: Transaction, scope: Scope, start: CompactionStart) -> N
         "model": None,
         "tool_call_id": None,
         "arguments": None,
+        **({"agent_name": agent_name, "parent_step_id": parent} if parent else {}),
     }
     emit(tx, scope, "step.started", start.started_at, payload, start.step_id)
 

@@ -237,6 +237,8 @@ class CompactionStart:
     trigger: str
     started_at: datetime.datetime
     input_payload: str | None
+    under: tuple[str, str] | None = None
+    """The step of the handoff in whose task it happens, and its agent."""
 
 
 @frozen

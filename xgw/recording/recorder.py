@@ -16,8 +16,17 @@ from xgw import clock
 from xgw.events import Envelope
 from xgw.frozen import frozen
 from xgw.hub import Hub
-from xgw.recording import attempts, checkpoints, messages, owner, runs, sessions, tools, turns
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording import (
+    attempts,
+    checkpoints,
+    messages,
+    owner,
+    runs,
+    sessions,
+    tools,
+    turns,
+    unanswered,
+)
 from xgw.recording.facts import (
     AttemptEnd,
     AttemptFacts,
@@ -32,6 +41,7 @@ from xgw.recording.facts import (
     TurnFacts,
 )
 from xgw.recording.live import LiveSteps
+from xgw.recording.pending import Progress
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import ALONE, Bodies, Part, Ticket, Work, Writer
@@ -93,7 +103,7 @@ class Ending:
     """What ends with a request: its last try, what the model said, and what becomes of the turn.
 
     `turn` is how the turn ends, or, with `waits`, what it would end with while it awaits the
-    client's tools; None while other requests of the turn are under way. `checkpoint` is an agent's:
+    client's tools; None while other requests of the turn are under way. `progress` is an agent's:
     with `waits` a person is awaited.
     """
 
@@ -106,9 +116,11 @@ class Ending:
     waits: bool = False
     turn: TurnEnd | None = None
     dropped_tools: tuple[ToolEnd, ...] = ()
+    dropped_handoffs: tuple[ToolEnd, ...] = ()
+    """Those of them that had handed a task over."""
     results: tuple[Said, ...] = ()
     limit: LimitFacts | None = None
-    checkpoint: Checkpoint | None = None
+    progress: Progress | None = None
 
 
 class Recorder:
@@ -370,8 +382,11 @@ def _end(tx: Transaction, ending: Ending) -> None:
         messages.add_messages(tx, scope, ending.messages, end.ended_at, attempt.step_id)
         for tool in ending.tools:
             tools.start_tool(tx, scope, tool, end.ended_at, parent_step_id=attempt.step_id)
-        if ending.checkpoint is not None and not ending.waits:
-            checkpoints.save(tx, scope, ending.checkpoint, end.ended_at)
+    kept = None
+    if ending.progress is not None and (ended := end or ending.turn) is not None:
+        kept = checkpoints.update(tx, scope, ending.progress, ended.ended_at)
+    if ending.dropped_handoffs:
+        unanswered.drop_tasks(tx, scope, ending.dropped_handoffs)
     for tool_end in ending.dropped_tools:
         tools.end_tool(tx, scope, tool_end)
     if ending.turn is not None:
@@ -379,9 +394,9 @@ def _end(tx: Transaction, ending: Ending) -> None:
         if ending.limit is not None:
             turns.reach_limit(tx, scope, ending.limit, ending.turn.ended_at)
     if ending.turn is not None and ending.waits:
-        if ending.checkpoint is not None:
-            tools.request_approvals(tx, scope, ending.checkpoint, ending.turn.ended_at)
-        turns.wait_for_tools(tx, scope, ending.turn, ending.checkpoint)
+        if kept is not None:
+            tools.request_approvals(tx, scope, kept, ending.turn.ended_at)
+        turns.wait_for_tools(tx, scope, ending.turn, kept)
     elif ending.turn is not None:
         turns.end_turn(tx, scope, ending.turn)
 

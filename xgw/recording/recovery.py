@@ -150,8 +150,10 @@ def close_open_work(
 ) -> None:
     """End the open steps of a run that nobody works on any more, then the run and its turn."""
     kept = checkpoints.read(tx, scope.run_id)
+    reason = cause.message or "it was cancelled"
+    unanswered.drop_inside(tx, scope, kept, reason, ended_at)
     end = _end_steps(tx, scope, cause, ended_at, kept.busy_ms if kept.at is not None else None)
-    unanswered.answer_all(tx, scope, kept, cause.message or "it was cancelled", ended_at)
+    unanswered.answer_all(tx, scope, kept, reason, ended_at)
     turns.end_turn(tx, scope, end)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from xgw import clock
 from xgw.errors import conflict, not_found
 from xgw.recording import checkpoints, sessions
-from xgw.recording.checkpoints import UNDECIDED, Checkpoint, Decision, PendingCall
+from xgw.recording.checkpoints import Json
 from xgw.recording.facts import RunFacts, Scope
 from xgw.recording.moves import apply, emit
+from xgw.recording.pending import UNDECIDED, Checkpoint, Decision, PendingCall, Place
 from xgw.store.transaction import Transaction
 
 SHOWN_CALLS = 10
@@ -58,15 +59,11 @@ def continue_run(
     sessions.resume(tx, scope, at)
 
 
-def await_decisions(
-    tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime
-) -> None:
+def await_decisions(tx: Transaction, scope: Scope, checkpoint: Json, at: datetime.datetime) -> None:
     """A run that has just begun waits for a person before it goes on with its calls."""
     apply(tx, "run", scope.run_id, "waiting_tool", {"heartbeat_at": at})
-    kept = checkpoints.save(tx, scope, checkpoint, at)
-    states = {one.state for one in checkpoint.undecided}
-    reason = "outcome_unknown" if "outcome_unknown" in states else "approval"
-    told = payload_of(scope, "waiting_tool", reason, kept["at"])
+    reasons = {checkpoints.reason_of(one) for one in checkpoints.list_undecided(checkpoint)}
+    told = payload_of(scope, "waiting_tool", max(reasons), checkpoint["at"])
     emit(tx, scope, "run.updated", at, told)
 
 
@@ -95,14 +92,15 @@ def decide(
     tx: Transaction,
     scope: Scope,
     call_id: str,
+    asked_by: str | None,
     decision: Decision,
     owner: str,
     at: datetime.datetime,
 ) -> bool:
     """A person decides about one of the calls that wait: `tool.approval_decided`.
 
-    True if it was the last one, and the run goes on. ApiError 404 `call_not_found`, 409
-    `run_not_waiting` or `already_decided`.
+    True if it was the last one, and the run goes on. ApiError as `find_waiting` has it, 409
+    `run_not_waiting`.
     """
     row = tx.row("runs", scope.run_id)
     status = row.get("status") if row is not None else "gone"
@@ -110,10 +108,14 @@ def decide(
         message = f"run {scope.run_id} does not wait for a decision: it is {status}"
         raise conflict(message, code="run_not_waiting")
     kept = checkpoints.read(tx, scope.run_id)
-    decided, pending = _decided(kept, call_id, decision)
-    told = {"tool_call_id": call_id, "name": decided.call.name, **decision.to_json()}
-    emit(tx, scope, "tool.approval_decided", at, {"arguments": None, **told}, kept.step_id)
-    after = replace(kept, pending=pending)
+    one, place = find_waiting(kept, call_id, asked_by)
+    told = {"tool_call_id": call_id, "name": one.call.name, **decision.to_json()}
+    if place.agents:
+        told["agent_name"] = place.agents[-1]
+    emit(tx, scope, "tool.approval_decided", at, {"arguments": None, **told}, place.step_id)
+    decision = replace(decision, was_unknown=one.state == "outcome_unknown")
+    decided = replace(one, state="open", decision=decision)
+    after = kept.changed(lambda other, _: decided if other is one else other)
     checkpoints.save(tx, scope, after, at, upto=kept.messages_upto)
     if after.undecided:
         return False
@@ -121,21 +123,29 @@ def decide(
     return True
 
 
-def _decided(
-    kept: Checkpoint, call_id: str, decision: Decision
-) -> tuple[PendingCall, tuple[PendingCall, ...]]:
-    """The call as it was, and all that are pending once it is decided about."""
-    one = next((one for one in kept.pending if one.id == call_id), None)
-    if one is None:
-        waiting = ", ".join(one.id[:256] for one in kept.undecided[:SHOWN_CALLS])
-        told = f"of those that wait for a decision none is {call_id[:256]!r}"
-        message = f"{told}: there is {waiting}"
-        raise not_found(message, code="call_not_found", param="tool_call_id")
-    if one.state not in UNDECIDED:
+def find_waiting(kept: Checkpoint, call_id: str, asked_by: str | None) -> tuple[PendingCall, Place]:
+    """The call that a person decides about, and where it stands; `asked_by` is the step of the
+    answer that asked for it, for where two agents wait with calls of the same id.
+
+    ApiError 404 `call_not_found`, 409 `already_decided` or `call_ambiguous`.
+    """
+    named = [
+        (one, place)
+        for one, place in kept.calls()
+        if one.id == call_id and asked_by in (None, place.step_id)
+    ]
+    waiting = [(one, place) for one, place in named if one.state in UNDECIDED]
+    if len(waiting) > 1:
+        steps = " or ".join(str(place.step_id) for _, place in waiting)
+        message = f"{len(waiting)} calls that wait are {call_id[:256]!r}: step_id has to tell which"
+        raise conflict(f"{message}, {steps}", code="call_ambiguous")
+    if waiting:
+        return waiting[0]
+    if named:
         raise conflict(f"call {call_id} has been decided about already", code="already_decided")
-    decision = replace(decision, was_unknown=one.state == "outcome_unknown")
-    after = replace(one, state="open", decision=decision)
-    return one, tuple(after if other is one else other for other in kept.pending)
+    there = ", ".join(one.id[:256] for one in kept.undecided[:SHOWN_CALLS])
+    message = f"of those that wait for a decision none is {call_id[:256]!r}: there is {there}"
+    raise not_found(message, code="call_not_found", param="tool_call_id")
 
 
 def hand_over(tx: Transaction, scope: Scope, at: datetime.datetime) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording import checkpoints
+from xgw.recording.checkpoints import Json
 from xgw.recording.facts import Scope, ToolEnd, ToolStart
 from xgw.recording.moves import apply, emit, error_payload, step_head
 from xgw.store.transaction import Transaction
@@ -96,17 +97,18 @@ def end_tool(tx: Transaction, scope: Scope, tool: ToolEnd) -> None:
 
 
 def request_approvals(
-    tx: Transaction, scope: Scope, checkpoint: Checkpoint, at: datetime.datetime
+    tx: Transaction, scope: Scope, checkpoint: Json, at: datetime.datetime
 ) -> None:
-    """`tool.approval_requested` for each call that waits for a person."""
-    for one in checkpoint.undecided:
+    """`tool.approval_requested` for each call in a checkpoint that waits for a person."""
+    for one in checkpoints.list_undecided(checkpoint):
         payload = {
-            "tool_call_id": one.id,
-            "name": one.call.name,
-            "arguments": one.call.arguments,
-            "reason": "approval" if one.state == "awaits_approval" else one.state,
+            "tool_call_id": one["tool_call_id"],
+            "name": one["name"],
+            "arguments": one["arguments"],
+            "reason": checkpoints.reason_of(one),
+            **({"agent_name": one["agent_name"]} if one["agent_name"] else {}),
         }
-        emit(tx, scope, "tool.approval_requested", at, payload, checkpoint.step_id)
+        emit(tx, scope, "tool.approval_requested", at, payload, one["asked_by"])
 
 
 def send_results(

@@ -9,8 +9,8 @@ import datetime
 from typing import Any
 
 from xgw import clock
-from xgw.recording import checkpoints, sessions
-from xgw.recording.checkpoints import Checkpoint
+from xgw.recording import sessions
+from xgw.recording.checkpoints import Json
 from xgw.recording.facts import LimitFacts, Scope, TurnEnd, TurnFacts
 from xgw.recording.lifecycle import STATUS_OF_CAUSE
 from xgw.recording.moves import apply, emit, error_payload
@@ -158,7 +158,7 @@ def _reopen(
 
 
 def wait_for_tools(
-    tx: Transaction, scope: Scope, end: TurnEnd, checkpoint: Checkpoint | None = None
+    tx: Transaction, scope: Scope, end: TurnEnd, checkpoint: Json | None = None
 ) -> None:
     """The model asked for tools and their results are awaited; the turn stays open.
 
@@ -171,8 +171,7 @@ def wait_for_tools(
     if checkpoint is None:
         emit(tx, scope, "run.updated", at, payload_of(scope, "waiting_tool", "tool_calls"))
         return
-    kept = checkpoints.save(tx, scope, checkpoint, at)
-    told = payload_of(scope, "waiting_tool", "approval", kept["at"])
+    told = payload_of(scope, "waiting_tool", "approval", checkpoint["at"])
     emit(tx, scope, "run.updated", at, told)
 
 

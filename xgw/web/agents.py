@@ -12,7 +12,7 @@ from xgw.agents.mcp.offering import Offered
 from xgw.errors import ApiError
 from xgw.exchange.routing import Router
 from xgw.masking import Masker
-from xgw.recording.checkpoints import list_undecided
+from xgw.recording.checkpoints import list_undecided, reason_of
 from xgw.web.serialize import Json, Row
 
 LIMIT = "limit_"
@@ -122,7 +122,9 @@ def pending_approvals(run: Row) -> list[Json]:
             "id": call["tool_call_id"],
             "name": call["name"],
             "arguments": _arguments(call["arguments"]),
-            "reason": "approval" if call["state"] == "awaits_approval" else call["state"],
+            "reason": reason_of(call),
+            "stepId": call["asked_by"],
+            "agentName": call["agent_name"],
         }
         for call in list_undecided(run["checkpoint"])
     ]

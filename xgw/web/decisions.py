@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import orjson
 
 from xgw.errors import unprocessable
 from xgw.queries.cuts import cut_text
-from xgw.recording.checkpoints import UNDECIDED
+from xgw.recording.pending import UNDECIDED
 from xgw.web import words
 from xgw.web.api import fields
 
@@ -26,15 +26,24 @@ _FIELDS = {"approve": "arguments", "deny": "reason", "result": "result"}
 class AskedCall:
     """A call of an agent's answer that has no result yet.
 
-    `state` is as checkpoints have it; `decided` says what was decided and by whom, "" before that.
+    `step_id` is that answer's step, `agent_name` of whom a task was handed over to, None of the
+    turn's own. `state` is as checkpoints have it; `decided` says what was decided and by whom, ""
+    before that.
     """
 
     id: str
+    step_id: str
+    agent_name: str | None
     name: str
     arguments: str
     state: str
     decided: str
     is_editable: bool
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others that wait: the calls of two agents may have one id."""
+        return f"{self.step_id}/{self.id}"
 
     @property
     def waits(self) -> bool:
@@ -56,15 +65,26 @@ def asked_calls(run: Row | None) -> tuple[AskedCall, ...]:
     """The calls of a run that waits for a person, in their order; () of any other run."""
     if run is None or run["status"] != "waiting_tool":
         return ()
-    kept = run.get("checkpoint") or {}
-    return tuple(_call(one) for one in kept.get("pending_tool_calls") or ())
+    return tuple(_calls(run.get("checkpoint") or {}, None))
 
 
-def _call(one: Row) -> AskedCall:
+def _calls(node: Row, agent_name: str | None) -> Iterator[AskedCall]:
+    """Those of a task that was handed over come in the place of the call that did it."""
+    for one in node.get("pending_tool_calls") or ():
+        task = one.get("task") or {}
+        if task.get("pending_tool_calls"):
+            yield from _calls(task, task["agent_name"])
+        else:
+            yield _call(one, node.get("step_id") or "", agent_name)
+
+
+def _call(one: Row, step_id: str, agent_name: str | None) -> AskedCall:
     arguments = words.set_out(one["arguments"] or "{}")
     is_editable = len(arguments) <= MOST_EDITED
     return AskedCall(
         one["tool_call_id"] or "",
+        step_id,
+        agent_name,
         one["name"] or "",
         arguments if is_editable else cut_text(arguments)[0],
         one["state"],
@@ -95,6 +115,7 @@ def read_decision(form: Mapping[str, str], call: AskedCall | None) -> dict[str, 
     given: dict[str, Any] = {
         "tool_call_id": form.get("tool_call_id", ""),
         "decision": fields.DECIDING["decision"]("decision", verdict),
+        "step_id": form.get("step_id") or None,
     }
     name = _FIELDS[verdict]
     text = form.get(name, "").replace("\r\n", "\n")

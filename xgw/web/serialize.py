@@ -134,10 +134,15 @@ def checkpoint(kept: Json | None) -> Json | None:
     if kept is None:
         return None
     calls = [
-        {name: value for name, value in call.items() if name != "result"}
+        {name: _inside(name, value) for name, value in call.items() if name != "result"}
         for call in kept.get("pending_tool_calls") or ()
     ]
     return {**kept, "pending_tool_calls": calls}
+
+
+def _inside(name: str, value: Any) -> Any:
+    """A task that a call handed over has calls of its own."""
+    return checkpoint(value) if name == "task" else value
 
 
 def step(row: Row, payloads: Payloads = NO_BODIES) -> Json:

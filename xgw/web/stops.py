@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -45,10 +45,14 @@ def stops_of_context(last: Row | None, window: int | None) -> Iterator[Stop]:
 def stops_of_agent(
     turn: Row, steps: Sequence[Row], limits: Mapping[str, Any], now: datetime.datetime
 ) -> Iterator[Stop]:
-    """The limits of an agent's turn; tokens and costs that nobody knows are not counted."""
+    """The limits of an agent's turn; tokens and costs that nobody knows are not counted.
+
+    `steps` are all that count there: of the run, and of those that it resumes.
+    """
+    summaries = {step["id"] for step in steps if step["step_type"] == "memory_write"}
     calls = [step for step in steps if step["step_type"] == "llm_call"]
     if most := limits.get("max_iterations"):
-        used = sum(1 for call in calls if (call["attempt"] or 1) == 1 and _is_iteration(call))
+        used = sum(1 for call in calls if _is_iteration(call, summaries))
         yield Stop("iterations", used, most, f"{used} of {most}")
     if most := limits.get("max_turn_tokens"):
         used = sum(call["total_tokens"] or 0 for call in calls)
@@ -61,9 +65,10 @@ def stops_of_agent(
         yield Stop("time", took, most, f"{_seconds(took)} of {_seconds(most)}")
 
 
-def _is_iteration(call: Row) -> bool:
-    """Whether a call asks for an answer to the turn: one under another step is a part of that."""
-    return call["parent_step_id"] is None
+def _is_iteration(call: Row, summaries: Collection[str]) -> bool:
+    """Whether a call counts as an answer: not one for a summary, nor one that is made again."""
+    is_first = (call["attempt"] or 1) == 1 and call["error_type"] != "interrupted"
+    return is_first and call["parent_step_id"] not in summaries
 
 
 def _seconds(seconds: float) -> str:

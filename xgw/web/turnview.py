@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xgw import clock, spelling
+from xgw.agents import lineage
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
 from xgw.web.decisions import AskedCall, Refused, asked_calls
@@ -162,7 +163,8 @@ def view_of(
     state = state_of_turn(turn["status"], newest["status"] if newest else None)
     running = [step for step in steps if step["status"] == "running"]
     calls = [step for step in steps if step["step_type"] == "llm_call"]
-    waits = [step for step in running if step["tool_call_id"]]
+    # An agent's tools run here: nobody sends their results.
+    waits = [step for step in running if step["tool_call_id"] and turn["endpoint"] is not None]
     last = calls[-1] if calls else None
     asked = asked_calls(newest)
     now = until()
@@ -183,7 +185,7 @@ def view_of(
         waterfall=waterfall_of(steps, now, servers),
         stops=(
             *stops_of_waiting(waits if state == "waiting" else (), tool_wait_seconds, now),
-            *stops_of_agent(turn, steps, limits, now),
+            *stops_of_agent(turn, _counted(run, runs), limits, now),
             *stops_of_context(last, window),
         ),
         fields=tuple(_fields(turn, calls)),
@@ -195,6 +197,12 @@ def view_of(
         refused=refused,
         rerun=rerun_of(turn, runs, config, refused, from_step) if csrf else None,
     )
+
+
+def _counted(run: Row | None, runs: Sequence[Row]) -> list[Row]:
+    """The steps of a run and of those that it resumes."""
+    tried = () if run is None else lineage.resumed_in(lineage.ancestry_of(run, runs))
+    return [step for one in tried for step in one["steps"]]
 
 
 def _waits_since(turn: Row, waits: Sequence[Row], asking: Row | None) -> datetime.datetime:

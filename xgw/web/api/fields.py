@@ -267,6 +267,7 @@ SENDING: Mapping[str, Check] = {
 
 DECIDING: Mapping[str, Check] = {
     "tool_call_id": reference,
+    "step_id": nullable(reference),
     "decision": choice("approve", "deny", "result"),
     "arguments": arguments,
     "reason": nullable(text),

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, request
 from xgw.agents.continuing import Repeat
 from xgw.errors import unprocessable
 from xgw.queries import runs, sessions, steps, turns
-from xgw.recording.checkpoints import Decision
+from xgw.recording.pending import Decision
 from xgw.web import serialize
 from xgw.web.api import edge, fields
 from xgw.web.serialize import Json, Row
@@ -53,8 +53,9 @@ def rerun_turn(id: str) -> Response:
     return edge.answer(shown(rerun(id, fields.read(fields.REPEATING))), 201)
 
 
-def decide(id: str, given: Json) -> None:
-    """A decision of fields as `fields.DECIDING` checks them, about a call of a run."""
+def decide(id: str, given: Json) -> str | None:
+    """A decision of fields as `fields.DECIDING` checks them, about a call of a run; the id of the
+    step whose answer asked for it."""
     call_id, verdict = (fields.required(given, name) for name in ("tool_call_id", "decision"))
     for name, fitting in ONLY_WITH.items():
         if name in given and verdict != fitting:
@@ -66,7 +67,8 @@ def decide(id: str, given: Json) -> None:
     text = None if arguments is None else _masked(orjson.dumps(arguments).decode())
     run, turn = _find(id)
     decision = Decision(verdict, by(), text, **masked)
-    edge.services().continuing.decide(turn, run, call_id, decision)
+    asked_by = given.get("step_id")
+    return edge.services().continuing.decide(turn, run, call_id, asked_by, decision)
 
 
 def resume(id: str) -> str:
@@ -95,11 +97,9 @@ def shown(id: str) -> Json:
     return serialize.run(run, edge.show_payloads([run], expanded=False))
 
 
-def shown_step(run_id: str) -> Json:
-    """The step whose answer asked for the calls that a run waits with, or waited."""
-    run, _ = _find(run_id)
-    named = (run["checkpoint"] or {}).get("step_id") or ""
-    step = edge.found(steps.find_step(edge.services().store, named), "step", named)
+def shown_step(id: str | None) -> Json:
+    """A step as it is now."""
+    step = edge.found(steps.find_step(edge.services().store, id or ""), "step", id or "")
     return serialize.step(step, edge.show_payloads([step], expanded=False))
 
 

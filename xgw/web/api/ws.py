@@ -178,8 +178,7 @@ def _decide(payload: Json, decision: str) -> Json:
     asked = fields.checked(payload, {**fields.NAMING_RUN, **checks})
     run_id = fields.required(asked, "run_id")
     given = {name: value for name, value in asked.items() if name != "run_id"}
-    runs.decide(run_id, {**given, "decision": decision})
-    return runs.shown_step(run_id)
+    return runs.shown_step(runs.decide(run_id, {**given, "decision": decision}))
 
 
 def _resume(_: Subscriptions, payload: Json) -> Json:

@@ -280,15 +280,18 @@ def _act(summary: str, answers: Mapping[str, str | None], schema: Json, *, requi
 def _deciding() -> Json:
     """What may be given goes by the decision."""
     text = {"type": ["string", "null"]}
-    named = {"tool_call_id": _TEXT}
+    asked_by = {**text, "minLength": 1, "description": "the step of the answer that asked for it"}
+    named = {"tool_call_id": _TEXT, "step_id": asked_by}
     arguments = {**OBJECT, "description": "in the place of the model's"}
     reason = {**text, "description": "the model is told"}
     result = {"type": "string", "description": "what the model gets; nothing is run"}
     approve = of(
-        {**named, "decision": enum("approve"), "arguments": arguments}, optional=("arguments",)
+        {**named, "decision": enum("approve"), "arguments": arguments},
+        optional=("step_id", "arguments"),
     )
-    deny = of({**named, "decision": enum("deny"), "reason": reason}, optional=("reason",))
-    return {"oneOf": [approve, deny, of({**named, "decision": enum("result"), "result": result})]}
+    deny = of({**named, "decision": enum("deny"), "reason": reason}, optional=("step_id", "reason"))
+    give = of({**named, "decision": enum("result"), "result": result}, optional=("step_id",))
+    return {"oneOf": [approve, deny, give]}
 
 
 def _repeating() -> Json:

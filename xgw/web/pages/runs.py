@@ -24,12 +24,15 @@ def decide_call(run_id: str) -> Response:
     A page's script is told 204, or what is wrong as plain text.
     """
     run, form = _find(run_id), request.form
-    call_id = form.get("tool_call_id", "")
+    call_id, step_id = form.get("tool_call_id", ""), form.get("step_id", "")
+    named = [one for one in asked_calls(run) if one.id == call_id]
+    call = next((one for one in named if step_id in ("", one.step_id)), None)
     try:
-        call = next((one for one in asked_calls(run) if one.id == call_id), None)
         runs.decide(run_id, read_decision(form, call))
     except ApiError as refusal:
-        return turns.refuse(run["turn_id"], _refused(run, call_id, refusal), refusal.status)
+        about = call.key if call is not None else call_id
+        refused = _refused(run, call_id, about, refusal)
+        return turns.refuse(run["turn_id"], refused, refusal.status)
     return _done(run)
 
 
@@ -50,13 +53,13 @@ def _done(run: Row) -> Response:
     return frame.nothing() if frame.is_from_script() else frame.back(path)
 
 
-def _refused(run: Row, call_id: str, refusal: ApiError) -> Refused:
+def _refused(run: Row, call_id: str, about: str, refusal: ApiError) -> Refused:
     """Who comes too late is told what was decided."""
-    refused = turns.refused_form(call_id, refusal)
+    refused = turns.refused_form(about, refusal)
     found = panels.find(frame.services().store, run["turn_id"])
     if refusal.code not in TOO_LATE or found is None:
         return refused
     now = next((one for one in found.turn["runs"] if one["id"] == run["id"]), None)
     steps = [step for one in found.turn["runs"] for step in one["steps"]]
     told = too_late(call_id, now, steps)
-    return turns.refused_form(call_id, conflict(told, code="already_decided")) if told else refused
+    return turns.refused_form(about, conflict(told, code="already_decided")) if told else refused
