@@ -138,7 +138,13 @@ SESSION = f"of {PEOPLE['email']}"
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(served: tuple[Installation, int]) -> Installation:
+    return served[0]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, int]]:
+    """Where all of it was recorded, and the port at which the server still is."""
     with (
         upstream() as url,
         installed(tmp_path_factory.mktemp("leaks"), CONFIG.format(url=url)) as made,
@@ -165,7 +171,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         ask(server.port, SESSION, [{"role": "user", "content": "fail"}])
         ask(server.port, SESSION, [{"role": "user", "content": "ACME-77 and ACME-78"}])
         ask_clean(server.port)
-        yield made
+        yield made, server.port
 
 
 def ask_clean(port: int) -> None:
@@ -219,6 +225,45 @@ def test_no_secret_leaves(installation: Installation, format: str) -> None:
     assert leaks(html.unescape(text)) == []
     assert "ACME-7" not in text
     assert "[email-1]" in html.unescape(text)
+
+
+def fetched(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+    connection.request("GET", path)
+    reply = connection.getresponse()
+    text = reply.read().decode()
+    connection.close()
+    assert reply.status == 200, text[:1000]
+    return text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("selected", ["", "/turns?kind=chat", "/requests?has_error=false"])
+def test_no_secret_leaves_over_http(
+    served: tuple[Installation, int], selected: str, format: str
+) -> None:
+    path, _, filters = selected.partition("?")
+    query = f"?format={format}&{filters}"
+    for way in (f"/export{path}{query}", f"/ui/export{path or '/sessions'}/file{query}"):
+        text = fetched(served[1], way)
+        assert leaks(text) == leaks(html.unescape(text)) == []
+        assert "ACME-7" not in text
+        if (path, format) != ("/requests", "openai"):  # a request alone is no conversation
+            assert "[email-1]" in html.unescape(text)
+    for way in (f"/export{path}/preview{query}", f"/ui/export{path or '/sessions'}{query}"):
+        text = fetched(served[1], way)
+        assert leaks(text) == leaks(html.unescape(text)) == []
+        assert "[email-1]" in html.unescape(text)
+
+
+def test_clean_lines_are_the_same_however_they_leave(served: tuple[Installation, int]) -> None:
+    for way in ("/export?session_key=clean", "/export/turns?session_key=clean"):
+        masked, plain = (
+            json.loads(fetched(served[1], f"{way}&redact={redact}")) for redact in ("true", "false")
+        )
+        assert masked["redaction"]["masked"] == []
+        for name in (*bundles.TABLES, "payloads"):
+            assert masked[name] == plain[name]
 
 
 def test_no_secret_is_in_the_pieces_of_a_stream(installation: Installation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import bundles
 from api_server import TEAM_KEY, ApiServer
 from filled_store import FilledStore
 from xgw.cli import main
+from xgw.portable.intake import take_in
+from xgw.store.database import Store
 
 KEY = "sk-proj-" + "Ab3dE5gH7jK9mN1p" * 3
 EMAIL = "jane.doe@corp-mail.net"
@@ -127,6 +130,28 @@ def test_a_secret_is_masked_too_where_it_stood_before_its_name_was_met(filled: F
     (entry,) = document["redaction"]["masked"]
     assert document["messages"][0]["content"] == f"it was {entry['placeholder']} all along"
     assert entry["count"] == 2
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_what_a_text_has_already_is_no_placeholder_of_another(
+    filled: FilledStore, tmp_path: Path, format: str
+) -> None:
+    session = filled.session(title=f"of {EMAIL}")
+    turn = filled.turn(session, user_input="we call her [email-1]")
+    filled.message(session, turn, 0, content=f"{KEY} is not [key-7]")
+    content = bundles.export(filled.store, format=format, redact=True)
+    text = content.decode()
+    assert "we call her [email-1]" in text
+    assert "of [email-2]" in text
+    assert "[key-1] is not [key-7]" in text
+    _, head = take_in(BytesIO(content), "bug", tmp_path / "taken.db")
+    assert [one["placeholder"] for one in head["redaction"]["masked"]] == ["[email-2]", "[key-1]"]
+    imported = Store(tmp_path / "taken.db")
+    try:
+        again = bundles.export(imported, format=format, redact=True)
+        assert again.decode().partition('"redaction"')[0] == text.partition('"redaction"')[0]
+    finally:
+        imported.close()
 
 
 def test_clean_text_is_changed_nowhere(filled: FilledStore) -> None:

@@ -264,6 +264,9 @@ def test_real_answers_are_as_described(described: Described) -> None:
         bundles.read(described.ask("get", f"/export{exported}").body)
         described.ask("get", f"/export{exported}/preview")
     described.ask("get", f"/export/requests/{request['id']}?format=jsonl")
+    for of, query in (("", ""), ("", "?q=talk"), ("/turns", "?kind=chat"), ("/requests", "")):
+        described.ask("get", f"/export{of}{query}")
+        described.ask("get", f"/export{of}/preview{query}")
     described.ask("get", f"/export/requests/{request['id']}/preview?format=html")
     for group in ("day", "model", "provider", "agent"):
         assert described.ask("get", f"/stats?group={group}").json["data"]
@@ -335,6 +338,8 @@ def check_refusals(described: Described, exported: str) -> None:
         assert described.ask("get", path).status == 404
     for query in ("format=x", "bodies=x", "colour=blue"):
         assert described.ask("get", f"{exported}?{query}").status == 422
+        assert described.ask("get", f"/export?{query}").status == 422
+        assert described.ask("get", f"/export/preview?{query}").status == 422
     for query in ("cursor=x", "limit=0", "colour=blue", "q=colour:blue", "since=x"):
         reply = described.ask("get", f"/sessions?{query}")
         assert reply.status in (400, 422), query

@@ -13,10 +13,18 @@ from typing import Any
 import pytest
 
 from planted import BASIC, HOMES, KEYS, NAMED, PASSWORD, PEOPLE
-from xgw.portable.redaction import Redactor
+from xgw.portable.redaction import Redactor, shapes
 
 ROOT = Path(__file__).parent.parent
 AT = ("messages", "msg_1", "content")
+HEX = "0123456789abcdef" * 4
+RESTS = (
+    *(HEX[:size] for size in (20, 32, 35, 40, 64)),
+    *(HEX[:size].upper() for size in (16, 27, 64)),
+    *("pt_" + HEX, "b-" + HEX, "1-" + HEX, f"{HEX[:20]}.{HEX[:20]}", f"{HEX[:24]}-{HEX[:34]}"),
+    *(f"services/{HEX}", f"{'1234567890' * 2}/{HEX}", f"12345678:{HEX}", f"{HEX}.{HEX}.{HEX}"),
+)
+"""What may follow on the first letters of a key."""
 
 
 def masked(text: str, *patterns: str) -> str:
@@ -38,6 +46,12 @@ class TestText:
         placeholder = "[private-key-1]" if kind == "pem" else "[key-1]"
         for around in ("it is {} there", "({})", '"{}"', "x={}", "key:{}", "{}."):
             assert masked(around.format(KEYS[kind])) == around.format(placeholder)
+
+    def test_keys_of_every_shape(self) -> None:
+        for begin, rest in shapes._KNOWN:
+            key = begin + next(one for one in RESTS if rest.fullmatch(one))
+            assert key not in masked(f"it is {key}, there"), begin
+            assert key not in masked_body(json.dumps({"content": f"\n{key}\n"})), begin
 
     @pytest.mark.parametrize("kind", PEOPLE)
     def test_people(self, kind: str) -> None:
@@ -110,6 +124,39 @@ class TestText:
     def test_placeholders_of_an_earlier_masking_are_not_given_again(self) -> None:
         redactor = Redactor(taken=["[email-1]"])
         assert redactor.text("[email-1] ada@example.com", AT) == "[email-1] [email-2]"
+
+    def test_a_placeholder_that_a_text_has_by_itself_stands_for_nothing_else(self) -> None:
+        redactor = Redactor()
+        text = "[email-1] is [email-3], not ann@example.com nor ada@example.com"
+        redactor.text(text, AT)
+        assert redactor.is_outdated
+        again = redactor.renewed()
+        told = again.text(text, AT)
+        assert told == "[email-1] is [email-3], not [email-2] nor [email-4]"
+        assert not again.is_outdated
+
+    def test_thousands_of_placeholders_in_texts(self) -> None:
+        redactor = Redactor()
+        text = " ".join(f"[key-{number}]" for number in range(1, 20_000, 2))
+        redactor.text(f"{text} {KEYS['openai']} {KEYS['github']}", AT)
+        assert redactor.is_outdated
+        again = redactor.renewed()
+        told = again.text(f"{text} {KEYS['openai']} {KEYS['github']}", AT)
+        assert told == f"{text} [key-20000] [key-20001]"
+        assert not again.is_outdated
+
+    def test_masking_is_done_again_for_what_stood_before_its_name_alone(self) -> None:
+        for first, then, outdated in (
+            (f"it was {PASSWORD}", f"password={PASSWORD}", True),
+            (f"password={PASSWORD}", f"it was {PASSWORD}", False),
+            (f"{escaped(PASSWORD)}", f"password={PASSWORD}", True),
+            ("nothing", f"{PASSWORD} password={PASSWORD}", False),
+        ):
+            redactor = Redactor()
+            with redactor.listening():
+                redactor.text(first, AT)
+                redactor.text(then, AT)
+            assert redactor.is_outdated is outdated, (first, then)
 
     def test_off(self) -> None:
         redactor = Redactor(on=False)
@@ -257,6 +304,19 @@ class TestStreams:
         told = deltas(masked_body(stream))[1:]
         parts = [delta["tool_calls"][0]["function"]["arguments"] for delta in told]
         assert json.loads("".join(parts)) == {"url": "x", "password": "[secret-1]", "n": 1}
+
+    def test_chunks_that_look_alike_and_others_between_them(self) -> None:
+        """Each is read as it is, whatever was read before it."""
+        plain, named = {"content": "it "}, {"content": "is ", "password": PASSWORD}
+        deltas = [plain, plain, plain, named, named, named, plain, {"content": PEOPLE["email"]}]
+        for delta in (*deltas, {**plain, "note": "x"}, {**plain, "note": PEOPLE["email"]}):
+            assert PASSWORD not in masked_body(chunk(plain) * 3 + chunk(delta) * 3)
+        told = masked_body("".join(map(chunk, deltas)))
+        assert told.count("[secret-1]") == 3
+        assert told.count('"it "') == 4
+        assert told.count("[email-1]") == 1
+        cut = chunk(plain) * 3 + chunk(plain)[:-9] + PEOPLE["email"] + "\n\n" + chunk(plain)
+        assert PEOPLE["email"] not in masked_body(cut)
 
     def test_texts_of_several_choices_and_calls_do_not_mix(self) -> None:
         stream = chunk({"content": "ada@"}) + chunk({"content": "bob@"}, 1)

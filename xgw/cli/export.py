@@ -89,12 +89,13 @@ def export(
         raise UsageError("give ids or --filter, not both")
     with opened(config_path, db, refs) as (loaded, store, refs):
         roots = roots_of(store, refs) if query is None else _fitting(store, query)
+        filter = None if query is None else {"q": query}
         kept = {"bodies": not no_bodies, "redact": not no_redact}
         if format == PYTEST:
-            wanted = Export(loaded.config, store, query=query, redact=not no_redact)
+            wanted = Export(loaded.config, store, filter=filter, redact=not no_redact)
             _to_folder(wanted, roots, output, no_bodies)
             return
-        wanted = Export(loaded.config, store, format or DEFAULT, query, **kept)
+        wanted = Export(loaded.config, store, format or DEFAULT, filter, **kept)
         wanted.place(roots, output)
 
 
@@ -156,11 +157,11 @@ def root_of(store: Store, ref: str) -> Root:
 
 
 def _fitting(store: Store, query: str) -> list[Root]:
-    from xgw.portable.chosen import fitting
+    from xgw.portable.selection import Selection
 
     wanted = reading.filters_of("sessions", {"q": query})
     with reading.refused_as_usage():
-        found = list(fitting(store, wanted))
+        found = list(Selection(store, "sessions", filters=wanted))
     if not found:
         raise WorkError(f"no session fits {query!r}")
     return found

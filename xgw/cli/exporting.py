@@ -11,7 +11,7 @@ from xgw.cli.terminal import note
 from xgw.config import Config
 from xgw.portable.chosen import Root
 from xgw.portable.definitions import definitions, redactor_of
-from xgw.portable.source import Asked
+from xgw.portable.source import Asked, Json
 from xgw.portable.writing import DEFAULT, FORMATS, write
 from xgw.store.database import Store
 
@@ -27,7 +27,7 @@ class Export:
         config: Config,
         store: Store,
         format: str = DEFAULT,
-        query: str | None = None,
+        filter: Json | None = None,
         *,
         bodies: bool = True,
         redact: bool = True,
@@ -37,7 +37,7 @@ class Export:
         self._definition_of = definitions(config)
         self._format = format
         self._suffix = FORMATS[format].suffix
-        self._query = query
+        self._filter = filter
         self._bodies = bodies
         self._redact = redact
 
@@ -80,7 +80,7 @@ class Export:
 
     def _writing(self, roots: list[Root] | None) -> placing.Write:
         redactor = redactor_of(self._config, on=self._redact)
-        asked = Asked(roots, self._definition_of, self._query, self._bodies, redactor)
+        asked = Asked(roots, self._definition_of, self._filter, self._bodies, redactor)
 
         def writing(out: BinaryIO) -> None:
             for told in write(self.store, asked, self._format, out):

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from xgw.frozen import frozen
 from xgw.portable.scratch import Scratch
-from xgw.queries import pages, sessions
-from xgw.queries.filters import Filters
 from xgw.store.database import Store
 
 TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "events")
@@ -145,14 +143,3 @@ class Chosen:
     def batches(self, table: str, count: int) -> Iterator[list[str | int]]:
         """The keys of a table's rows in order, so many at a time; not if it is everything."""
         return self._scratch.chosen(table, count)
-
-
-def fitting(store: Store, filters: Filters) -> Iterator[Root]:
-    """The sessions that fit these filters, as lists of sessions have them."""
-    page = pages.Page(pages.MAX_LIMIT)
-    while True:
-        found = sessions.list_sessions(store, filters, page)
-        yield from (Root("session", row["id"]) for row in found.rows)
-        if not found.has_more:
-            return
-        page = pages.Page(pages.MAX_LIMIT, found.next_cursor)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from xgw import clock
 from xgw.portable.arriving import YEARS
@@ -46,7 +46,16 @@ class _Redaction(_Told):
 
 
 class _Filter(_Told):
-    q: str
+    of: Literal["sessions", "turns", "requests"] = "sessions"
+    q: str = ""
+    where: dict[str, list[str]] = {}
+    project: str = ""
+
+    @model_validator(mode="after")
+    def _narrows(self) -> _Filter:
+        if not self.model_fields_set:
+            raise ValueError("tells nothing")
+        return self
 
 
 class _Head(_Told):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from importlib import metadata
 from platform import platform, python_version
@@ -38,17 +38,19 @@ DefinitionOf = Callable[[str], Json | None]
 
 @frozen
 class Asked:
-    """What is exported: `roots`, None for everything in the store; `query` is how they were found.
+    """What is exported: `roots`, None for everything in the store; `filter` is how they were found.
 
-    `definition_of` tells how an agent is configured now. Without `bodies` contents stay here.
-    `redactor` masks what leaves; a new one for each export.
+    They are gone through more than once. `definition_of` tells how an agent is configured now.
+    Without `bodies` contents stay here. `redactor` masks what leaves; a new one for each export.
+    `before_row` is called as often as there are rows, and may raise to end it.
     """
 
-    roots: Sequence[Root] | None
+    roots: Iterable[Root] | None
     definition_of: DefinitionOf
-    query: str | None = None
+    filter: Json | None = None
     bodies: bool = True
     redactor: Redactor = field(default_factory=Redactor)
+    before_row: Callable[[], None] = lambda: None
 
 
 class Source:
@@ -69,7 +71,7 @@ class Source:
 
     def _choose(self) -> None:
         roots = iter(self._asked.roots or ())
-        if self._asked.query is not None:
+        if self._asked.filter is not None:
             self._chosen.add(roots)
             return
         for root in roots:
@@ -78,25 +80,32 @@ class Source:
 
     def head(self) -> Json:
         """What stands before the rows."""
-        query = self._asked.query
         before = self._imported or {}
         head = {
             "xgw_bundle": VERSION,
             "exported_at": before.get("exported_at") or clock.to_rfc3339(clock.now()),
             "xgw": before.get("xgw") or versions(),
             "asked_for": self._named,
-            "filter": self._filter(None if query is None else {"q": query}),
+            "filter": self._filter(self._asked.filter),
         }
         if before and self._chosen.everything:
             head |= {"asked_for": before["asked_for"], "filter": self._filter(before["filter"])}
         return head
 
     def _filter(self, told: Json | None) -> Json | None:
-        return told and {"q": self._redactor.text(told["q"], ("", "", "filter"))}
+        """How the rows were found, as far as it may leave; None where nothing narrowed it."""
+        if not told:
+            return None
+        at = ("", "", "filter")
+        masked = {name: self._redactor.text(told[name], at) for name in told if name != "where"}
+        where = told.get("where", {})
+        texts = {name: [self._redactor.text(one, at) for one in where[name]] for name in where}
+        return masked | ({"where": texts} if texts else {})
 
     def rows(self, table: str) -> Iterator[Row]:
         """The rows of a table; their bodies go to the spool."""
         for read in read_rows(self._chosen, table):
+            self._asked.before_row()
             if read.get("agent_name"):
                 self._agents.add(read["agent_name"])
             row = masked(self._redactor, table, read)

@@ -55,14 +55,14 @@ def write(store: Store, asked: Asked, format: str, out: BinaryIO) -> list[str]:
 def written(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[str]:
     """What a writer makes of what is asked for, at the end of `out`; returns what it left out.
 
-    Secrets that were met by their name may stand without it in what was written before: where there
-    are such, all is written again.
+    Secrets that were met by their name may stand without it in what was written before, and what
+    looks like a placeholder in a text behind it: where there are such, all is written again.
     """
     start = out.tell()
     with moment(store):
         told = _once(store, asked, writer, out)
         for _ in range(MOST_PASSES - 1):
-            if not asked.redactor.has_learned:
+            if not asked.redactor.is_outdated:
                 break
             asked = replace(asked, redactor=asked.redactor.renewed())
             out.seek(start)
@@ -72,5 +72,5 @@ def written(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[s
 
 
 def _once(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[str]:
-    with reading(store, asked) as source:
+    with asked.redactor.listening(), reading(store, asked) as source:
         return list(writer(source, out) or ())

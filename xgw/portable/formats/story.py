@@ -43,11 +43,21 @@ def _pairs(shelf: Shelf) -> tuple[tuple[str, str], ...]:
     counts = [counted(shelf.counts[table], noun) for table, noun in _NOUNS.items()]
     return known(
         ("exported", moment(head["exported_at"])),
-        ("asked for", ", ".join(head["asked_for"]) or (head["filter"] or {}).get("q") or "all"),
+        ("asked for", ", ".join(head["asked_for"]) or _sought(head["filter"]) or "all"),
         ("holds", joined(*counts)),
         ("xgw", f"{head['xgw']['version']} on Python {head['xgw']['python']}"),
         ("platform", head["xgw"]["platform"]),
     )
+
+
+def _sought(filter: Row | None) -> str:
+    """How the rows were found, in words."""
+    told = filter or {}
+    where = [f"{name}:{text}" for name, texts in told.get("where", {}).items() for text in texts]
+    project = [f"project {told['project']}"] if "project" in told else []
+    sought = " ".join([*where, told.get("q", "")]).strip()
+    of = [f"{told['of']} {sought}".strip()] if "of" in told else [sought] if sought else []
+    return ", ".join([*of, *project])
 
 
 _NOUNS = {

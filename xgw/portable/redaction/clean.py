@@ -1,21 +1,31 @@
-"""Short texts without anything to mask: names and words that come again and again."""
+"""Texts without anything to mask: names, words, and what is resent again and again."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 _MOST = 20_000
+_SHORT = 80
 
 
 class Clean:
-    """Remembers texts, not more than so many."""
+    """Remembers texts, the longer ones by their hash; the newest of them."""
 
     def __init__(self) -> None:
-        self._texts: set[str] = set()
+        self._met: set[str | bytes] = set()
+        self._before: set[str | bytes] = set()
 
-    def add(self, text: str) -> None:
-        """Remember this one."""
-        if len(self._texts) >= _MOST:
-            self._texts.clear()
-        self._texts.add(text)
+    def key_of(self, text: str) -> str | bytes:
+        """What a text is remembered by."""
+        if len(text) <= _SHORT:
+            return text
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
-    def __contains__(self, text: str) -> bool:
-        return text in self._texts
+    def add(self, key: str | bytes) -> None:
+        """Remember the text of this key."""
+        if len(self._met) >= _MOST:
+            self._before, self._met = self._met, set()
+        self._met.add(key)
+
+    def __contains__(self, key: str | bytes) -> bool:
+        return key in self._met or key in self._before

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from xgw.portable.redaction.finds import Find
 from xgw.portable.redaction.names import (
     HEADERS,
@@ -36,6 +38,15 @@ _BEGIN = re.compile(r'\s*+(?:\{\s*+(?:"|\})|\[\s*+(?:[\[{"\d-]|\]|true|false|nul
 def looks_like_json(text: str) -> bool:
     """Whether `text` begins as a JSON object or list does."""
     return _BEGIN.match(text) is not None
+
+
+def is_json(text: str) -> bool:
+    """Whether `text` is JSON to its end."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def json_finds(text: str, scan: Scan) -> Iterator[Find]:

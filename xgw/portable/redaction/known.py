@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 
 from xgw.config.credentials import SHORTEST_SECRET
+from xgw.portable.redaction import sieve
 from xgw.portable.redaction.finds import Find, Kind
 
 _MOST = 500
@@ -17,47 +19,54 @@ class Known:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
-        self._pattern: re.Pattern[str] | None = None
-        self.has_learned = False
+        self._looked_for: tuple[sieve.Sieve, re.Pattern[str]] | None = None
+        self._shortest = sys.maxsize
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
-                self._kinds[secret] = "key"
+                self._keep(secret, "key")
 
     def renewed(self) -> Known:
-        """The same values, of which none is news."""
+        """The same values."""
         fresh = Known()
-        fresh._kinds = dict(self._kinds)
+        for value, kind in self._kinds.items():
+            fresh._keep(value, kind)
         return fresh
 
-    def learn(self, finds: Iterable[Find], text: str) -> bool:
+    def learn(self, finds: Iterable[Find]) -> list[str]:
         """Remember passwords and keys, so that they are found without their names too.
 
-        True if one that is new stands in `text` again.
+        Returns those that are new.
         """
-        new = [
+        return [
             find.value
             for find in finds
             if find.kind in ("secret", "key") and _is_telling(find.value) and self._add(find)
         ]
-        return any(text.count(value) > 1 for value in new)
 
-    def finds(self, text: str) -> Iterator[Find]:
+    def finds(self, text: str) -> Iterable[Find]:
         """Every known value in `text`."""
-        if not self._kinds:
-            return
-        if self._pattern is None:
+        return () if len(text) < self._shortest else self._found(text)
+
+    def _found(self, text: str) -> Iterator[Find]:
+        if self._looked_for is None:
             longest_first = sorted(self._kinds, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(_spelled, longest_first)))
-        for found in self._pattern.finditer(text):
-            yield Find(found.start(), found.end(), self._kinds[found[0]], found[0])
+            pattern = re.compile("|".join(map(_spelled, longest_first)))
+            self._looked_for = sieve.of_literals(longest_first), pattern
+        quick, pattern = self._looked_for
+        if quick.lets_through(text):
+            for found in pattern.finditer(text):
+                yield Find(found.start(), found.end(), self._kinds[found[0]], found[0])
 
     def _add(self, find: Find) -> bool:
         is_new = find.value not in self._kinds and len(self._kinds) < _MOST
         if is_new:
-            self._kinds[find.value] = find.kind
-            self._pattern = None
-            self.has_learned = True
+            self._keep(find.value, find.kind)
         return is_new
+
+    def _keep(self, value: str, kind: Kind) -> None:
+        self._kinds[value] = kind
+        self._shortest = min(self._shortest, len(value))
+        self._looked_for = None
 
 
 def _spelled(value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,10 @@ Place = tuple[str, str, str]
 """Table, id and field of what a text comes from."""
 
 _MOST_PLACES = 20
+_MOST_NOTICED = 10_000
+_NUMBERED = re.compile(
+    r"\[(?:key|secret|cookie|email|phone|card|user|pattern|private-key)-([1-9][0-9]{0,99})\]"
+)
 
 
 @dataclass(slots=True)
@@ -25,16 +30,45 @@ class _Entry:
 
 
 class Placeholders:
-    """One placeholder for each value, the same wherever it stands; `taken` are not given again."""
+    """One placeholder for each value, the same wherever it stands; `taken` are not given again.
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.taken = frozenset(taken)
+    What looks like one in a text, and is none of those taken, has to be noticed: a placeholder like
+    it would stand for two things. Numbers are above `floor` where there are too many of these.
+    """
+
+    def __init__(self, taken: Iterable[str] = (), floor: int = 0) -> None:
+        self._taken = frozenset(taken)
+        self._floor = floor
         self._entries: dict[str, _Entry] = {}
         self._numbers: dict[Kind, int] = {}
+        self._noticed: set[str] = set()
+        self._highest = floor
 
     def take(self, placeholders: Iterable[str]) -> None:
         """Do not give these."""
-        self.taken |= frozenset(placeholders)
+        self._taken |= frozenset(placeholders)
+
+    def notice(self, text: str) -> None:
+        """See which placeholders stand in a text that is not masked yet."""
+        for found in _NUMBERED.finditer(text):
+            if found[0] in self._taken or int(found[1]) <= self._floor:
+                continue
+            self._highest = max(self._highest, int(found[1]))
+            if len(self._noticed) < _MOST_NOTICED:
+                self._noticed.add(found[0])
+
+    @property
+    def are_ambiguous(self) -> bool:
+        """Whether one that was given stands in a text by itself."""
+        if len(self._noticed) == _MOST_NOTICED:
+            return bool(self._entries)
+        return any(entry.placeholder in self._noticed for entry in self._entries.values())
+
+    def renewed(self) -> Placeholders:
+        """None was given yet, and those that were noticed are not."""
+        if len(self._noticed) == _MOST_NOTICED:
+            return Placeholders(self._taken, self._highest)
+        return Placeholders(self._taken | self._noticed, self._floor)
 
     def of(self, find: Find, at: Place) -> str:
         """What is put in the place of this find, which is counted."""
@@ -59,9 +93,9 @@ class Placeholders:
 
     def _next(self, kind: Kind) -> str:
         while True:
-            number = self._numbers.get(kind, 0) + 1
+            number = self._numbers.get(kind, self._floor) + 1
             self._numbers[kind] = number
-            if (placeholder := f"[{kind}-{number}]") not in self.taken:
+            if (placeholder := f"[{kind}-{number}]") not in self._taken:
                 return placeholder
 
 

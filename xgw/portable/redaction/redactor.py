@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
+import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from xgw.config.credentials import is_credential_name
 from xgw.portable.redaction.assignments import assignment_finds, parameter_finds
 from xgw.portable.redaction.clean import Clean
 from xgw.portable.redaction.edits import Edit, applied, in_bytes, moved_places
 from xgw.portable.redaction.finds import Find, merged
+from xgw.portable.redaction.heard import Heard
 from xgw.portable.redaction.json_text import (
     field_name,
+    is_json,
     json_finds,
     looks_like_json,
     number_find,
@@ -34,7 +36,6 @@ from xgw.portable.redaction.streams import looks_like_stream, stream_finds
 _DEEPEST = 6
 """Strings of JSON that hold JSON again, one in the other, as deep as they are taken apart."""
 
-_SHORT = 80
 _SUSPECT = re.compile(r"[0-9@=:/\\<%&+_-]")
 """Without one of these nothing in a text can be a secret that xgw knows by itself."""
 
@@ -59,19 +60,38 @@ class Redactor:
         self._known = Known(secrets)
         self._placeholders = Placeholders(taken)
         self._depth = 0
+        self._was_cut = False
+        self._heard: Heard | None = None
+        self._missed = False
         self._clean = Clean()
 
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Afterwards `is_outdated` tells of all that was masked inside."""
+        with tempfile.TemporaryFile() as file:
+            self._heard = Heard(file)
+            try:
+                yield
+                self._missed = self._heard.had_any()
+            finally:
+                self._heard = None
+
     @property
-    def has_learned(self) -> bool:
-        """Whether secrets were met by their name or shape: before that they may stand alone."""
-        return self._known.has_learned
+    def is_outdated(self) -> bool:
+        """Whether one that knows what this one has learnt would mask otherwise.
+
+        A secret stood without its name before it was met by it, or a placeholder that was given
+        stands in a text by itself.
+        """
+        return self._missed or self._placeholders.are_ambiguous
 
     def renewed(self) -> Redactor:
-        """One that has masked nothing yet, and knows the secrets that this one has met."""
+        """One that has masked nothing yet, and knows what this one has met."""
         fresh = copy.copy(self)
         fresh._known = self._known.renewed()
-        fresh._placeholders = Placeholders(self._placeholders.taken)
+        fresh._placeholders = self._placeholders.renewed()
         fresh._clean = Clean()
+        fresh._missed = False
         return fresh
 
     def take(self, placeholders: Iterable[str]) -> None:
@@ -126,39 +146,58 @@ class Redactor:
         return self._placeholders.report()
 
     def _edits(self, text: str, scan: Callable[[], Iterable[Find]], at: Place) -> list[Edit]:
+        self._was_cut = False
+        if self._heard:
+            self._heard.begin()
         kept = merged(_unmasked(text, scan()), text)
-        if kept and self._known.learn(kept, text):
+        if kept and (new := self._known.learn(kept)):
+            self._learn(new)
             kept = merged(_unmasked(text, scan()), text)
         return [Edit(find.start, find.stop, self._placeholders.of(find, at)) for find in kept]
+
+    def _learn(self, secrets: list[str]) -> None:
+        """What was clean may not be so any more, now that these are known."""
+        self._clean = Clean()
+        if self._heard:
+            for secret in secrets:
+                self._heard.learn(secret)
 
     def _scan_body(self, text: str) -> Iterable[Find]:
         return stream_finds(text, self._scan) if looks_like_stream(text) else self._scan(text)
 
     def _scan(self, text: str) -> Iterable[Find]:
-        if text in self._clean:
+        key = self._clean.key_of(text)
+        if key in self._clean:
             return self._known.finds(text)
-        if len(text) > _SHORT:
-            return self._scan_all(text)
         finds = list(self._scan_all(text))
-        if not finds:
-            self._clean.add(text)
+        if not finds and not self._was_cut:
+            self._clean.add(key)
         return finds
 
     def _scan_all(self, text: str) -> Iterator[Find]:
-        if self._depth < _DEEPEST and looks_like_json(text):
-            self._depth += 1
-            try:
-                yield from json_finds(text, self._scan)
-            finally:
-                self._depth -= 1
-            if _is_json(text):
-                return
+        if looks_like_json(text):
+            self._was_cut = self._was_cut or self._depth == _DEEPEST
+            if self._depth < _DEEPEST:
+                yield from self._within(text)
+                if is_json(text):
+                    return
         yield from self._finds(text)
         for spelling in other_spellings(text):
             for find in self._finds(spelling.text):
                 yield spelling.back(find)
 
+    def _within(self, text: str) -> Iterator[Find]:
+        self._depth += 1
+        try:
+            yield from json_finds(text, self._scan)
+        finally:
+            self._depth -= 1
+
     def _finds(self, text: str) -> Iterator[Find]:
+        if self._heard:
+            self._heard.add(text)
+        if "[" in text:
+            self._placeholders.notice(text)
         if _SUSPECT.search(text):
             yield from key_finds(text)
             yield from people_finds(text)
@@ -219,11 +258,3 @@ def _unmasked(text: str, finds: Iterable[Find]) -> Iterator[Find]:
         cut = any(a < find.start < b or a < find.stop < b for a, b in (*near[:1], *near[-1:]))
         if not cut and not is_masked(text[find.start : find.stop]):
             yield find
-
-
-def _is_json(text: str) -> bool:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True

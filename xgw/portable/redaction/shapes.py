@@ -6,7 +6,9 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from functools import cache
 
+from xgw.portable.redaction import sieve
 from xgw.portable.redaction.finds import Find
 
 _LONGEST_PEM = 100_000
@@ -69,16 +71,7 @@ _SHAPES: dict[str, str] = {
 }
 """How each kind of key begins, and how it goes on."""
 
-_Known = tuple[str, re.Pattern[str]]
-_KNOWN: tuple[_Known, ...] = tuple(
-    (anchor, re.compile(rest, re.ASCII)) for anchor, rest in _SHAPES.items()
-)
-_MARKS = ("_", "-", ".", "/")
-_MARKED: tuple[tuple[str, list[_Known]], ...] = (
-    *((mark, [known for known in _KNOWN if known[0].endswith(mark)]) for mark in _MARKS),
-    ("", [known for known in _KNOWN if not known[0].endswith(_MARKS)]),
-)
-"""Most keys have a mark behind their first letters: a text without it is not looked through."""
+_KNOWN = tuple((anchor, re.compile(rest, re.ASCII)) for anchor, rest in _SHAPES.items())
 
 _MOST_TRIES = 10_000
 """Begins that lead to no key; a text with more of them was made to take long."""
@@ -87,8 +80,10 @@ _WORDLIKE = frozenset({"sk-", "hf_", "npm_", "pypi-", "xai-", "tvly-"})
 """What begins so may be words: it is a key if it has more than these."""
 
 _OWN_WORDS = ("proj-", "ant-", "svcacct-")
-_AFTER_ADDRESS = frozenset({"hooks.slack.com/", "/api/webhooks/", "api.telegram.org/bot"})
+_AFTER_ADDRESS = ("hooks.slack.com/", "/api/webhooks/", "api.telegram.org/bot")
 """The key stands behind these, which stay."""
+
+_BEGINS = tuple(anchor for anchor in _SHAPES if anchor not in _AFTER_ADDRESS)
 
 _PLAIN = re.compile(r"[a-z]+(?:[-_][a-z]+)*[-_]?")
 """Words with dashes between them: a class of a style sheet, a package's name."""
@@ -104,11 +99,10 @@ _PEM_TEXT = re.compile(r"(?:[A-Za-z0-9+/=:,.\s-]|\\[nrt])*+")
 
 def key_finds(text: str) -> Iterator[Find]:
     """Every key and token in `text` that a shape tells."""
-    for mark, known in _MARKED:
-        if mark in text:
-            for anchor, rest in known:
-                if anchor in text:
-                    yield from _keys(text, anchor, rest)
+    if _sieve().lets_through(text):
+        for anchor, rest in _KNOWN:
+            if anchor in text:
+                yield from _keys(text, anchor, rest)
     if "AKIA" in text or "ASIA" in text:
         yield from _aws_secrets(text)
     if "-----BEGIN " in text:
@@ -121,6 +115,11 @@ def key_finds(text: str) -> Iterator[Find]:
         for found in _BASIC.finditer(text):
             if _is_user_and_password(found[1]):
                 yield Find(found.start(1), found.end(1), "secret", found[1])
+
+
+@cache
+def _sieve() -> sieve.Sieve:
+    return sieve.of_keys(_BEGINS, _AFTER_ADDRESS)
 
 
 def places(text: str, part: str) -> Iterator[int]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import BinaryIO
 
 from flask import Blueprint, Response, request
 
 from xgw import errors
+from xgw.frozen import frozen
 from xgw.portable.chosen import Root
 from xgw.portable.definitions import definitions, redactor_of
-from xgw.portable.preview import Preview, preview
-from xgw.portable.source import Asked
+from xgw.portable.preview import Preview, preview, sample
+from xgw.portable.selection import Selection
+from xgw.portable.source import Asked, Json
 from xgw.portable.writing import DEFAULT, FORMATS, write
-from xgw.queries import requests, runs, sessions, steps, turns
+from xgw.queries import filters, requests, runs, sessions, steps, turns
+from xgw.queries.filters import Filters
 from xgw.store.database import Store
 from xgw.web.api import edge
 from xgw.web.serialize import Row
@@ -24,7 +28,7 @@ routes = Blueprint("exports", __name__)
 
 BLOCK = 65536
 PARAMETERS = ("format", "bodies", "redact")
-
+SEVERAL = "xgw-export"
 
 FINDERS: dict[str, Callable[[Store, str, str | None], Row | None]] = {
     "session": sessions.find_session,
@@ -35,103 +39,123 @@ FINDERS: dict[str, Callable[[Store, str, str | None], Row | None]] = {
 }
 
 
-@routes.get("/export/sessions/<session>")
-def export_session(session: str) -> Response:
-    """GET /export/sessions/{session}"""
-    return download(*_asked("session", session))
+@frozen
+class Wanted:
+    """An export that is asked for; `selection` is None where it is of one thing, `name`."""
+
+    asked: Asked
+    format: str
+    kind: str
+    name: str
+    selection: Selection | None = None
 
 
-@routes.get("/export/turns/<id>")
-def export_turn(id: str) -> Response:
-    """GET /export/turns/{id}"""
-    return download(*_asked("turn", id))
+def export_one(kind: str, ref: str) -> Response:
+    """GET /export/{sessions, turns, runs, steps, requests}/{id}"""
+    return download(one(kind, _id(kind, ref)))
 
 
-@routes.get("/export/runs/<id>")
-def export_run(id: str) -> Response:
-    """GET /export/runs/{id}"""
-    return download(*_asked("run", id))
+def preview_one(kind: str, ref: str) -> Response:
+    """GET /export/{sessions, turns, runs, steps, requests}/{id}/preview"""
+    return edge.answer(_previewed(one(kind, _id(kind, ref))))
 
 
-@routes.get("/export/steps/<id>")
-def export_step(id: str) -> Response:
-    """GET /export/steps/{id}"""
-    return download(*_asked("step", id))
+for _kind in FINDERS:
+    _path = f"/export/{_kind}s/<ref>"
+    routes.add_url_rule(_path, f"export_{_kind}", partial(export_one, _kind))
+    routes.add_url_rule(f"{_path}/preview", f"preview_{_kind}", partial(preview_one, _kind))
 
 
-@routes.get("/export/requests/<id>")
-def export_request(id: str) -> Response:
-    """GET /export/requests/{id}"""
-    return download(*_asked("request", id))
+@routes.get("/export")
+def export_all() -> Response:
+    """GET /export: all there is, or the sessions that fit the filters"""
+    return download(several(_of_sessions(), edge.project()))
 
 
-@routes.get("/export/sessions/<session>/preview")
-def preview_session(session: str) -> Response:
-    """GET /export/sessions/{session}/preview"""
-    return _preview("session", session)
+@routes.get("/export/preview")
+def preview_all() -> Response:
+    """GET /export/preview"""
+    return edge.answer(_previewed(several(_of_sessions(), edge.project())))
 
 
-@routes.get("/export/turns/<id>/preview")
-def preview_turn(id: str) -> Response:
-    """GET /export/turns/{id}/preview"""
-    return _preview("turn", id)
+def export_list(of: str) -> Response:
+    """GET /export/{turns, requests}: those that fit the filters"""
+    return download(several(of, edge.project()))
 
 
-@routes.get("/export/runs/<id>/preview")
-def preview_run(id: str) -> Response:
-    """GET /export/runs/{id}/preview"""
-    return _preview("run", id)
+def preview_list(of: str) -> Response:
+    """GET /export/{turns, requests}/preview"""
+    return edge.answer(_previewed(several(of, edge.project())))
 
 
-@routes.get("/export/steps/<id>/preview")
-def preview_step(id: str) -> Response:
-    """GET /export/steps/{id}/preview"""
-    return _preview("step", id)
+for _of in ("turns", "requests"):
+    routes.add_url_rule(f"/export/{_of}", f"export_{_of}", partial(export_list, _of))
+    routes.add_url_rule(f"/export/{_of}/preview", f"preview_{_of}", partial(preview_list, _of))
 
 
-@routes.get("/export/requests/<id>/preview")
-def preview_request(id: str) -> Response:
-    """GET /export/requests/{id}/preview"""
-    return _preview("request", id)
-
-
-def read_asked(kind: str, id: str) -> tuple[Asked, str]:
-    """What the query asks for of this thing, and the format."""
+def one(kind: str, id: str) -> Wanted:
+    """What the query asks for of this thing."""
     edge.only(*PARAMETERS)
+    asked, format = _read([Root(kind, id)])
+    return Wanted(asked, format, kind, id)
+
+
+def several(of: str | None, project: str | None) -> Wanted:
+    """What the query asks for of a list, None for everything, inside of a project."""
+    given = tuple(pair for pair in request.args.items(multi=True) if pair[0] not in PARAMETERS)
+    wanted = filters.parse(of, given) if of else Filters()
+    selection = Selection(_store(), of, given, wanted, project)
+    asked, format = _read(None if selection.is_everything else selection, selection.told())
+    return Wanted(asked, format, of or "everything", SEVERAL, selection)
+
+
+def _of_sessions() -> str | None:
+    return "sessions" if any(name not in PARAMETERS for name in request.args) else None
+
+
+def _read(roots: list[Root] | Selection | None, filter: Json | None = None) -> tuple[Asked, str]:
     format = request.args.get("format", DEFAULT)
     if format not in FORMATS:
         raise errors.unprocessable(f"format must be one of {', '.join(FORMATS)}", param="format")
     config = edge.services().configured()
     redactor = redactor_of(config, on=_redacts())
-    return Asked([Root(kind, id)], definitions(config), None, _flag("bodies"), redactor), format
+    return Asked(roots, definitions(config), filter, _flag("bodies"), redactor), format
 
 
-def _asked(kind: str, ref: str) -> tuple[Asked, str]:
-    row = FINDERS[kind](_store(), ref, edge.project())
-    return read_asked(kind, edge.found(row, kind, ref)["id"])
+def _id(kind: str, ref: str) -> str:
+    id: str = edge.found(FINDERS[kind](_store(), ref, edge.project()), kind, ref)["id"]
+    return id
 
 
-def _preview(kind: str, ref: str) -> Response:
-    asked, format = _asked(kind, ref)
-    return edge.answer(preview_of(asked, preview(_store(), asked, format), format))
-
-
-def preview_of(asked: Asked, seen: Preview, format: str) -> Row:
+def _previewed(wanted: Wanted) -> Row:
     """A preview as JSON."""
-    (root,) = asked.roots or ()
+    seen, covered = previewed(wanted)
     return {
         "object": "export_preview",
-        "kind": root.kind,
-        "id": root.id,
-        "format": format,
+        "kind": wanted.kind,
+        "id": wanted.name if wanted.selection is None else None,
+        "format": wanted.format,
+        "covers": covered,
         "bytes": seen.size,
         "parts": [{"name": p.name, "rows": p.rows, "bytes": p.bytes} for p in seen.parts],
         "redaction": {
-            "on": asked.redactor.on,
-            "bodies": asked.bodies,
+            "on": wanted.asked.redactor.on,
+            "bodies": wanted.asked.bodies,
             "masked": seen.masked,
         },
         "left_out": seen.left_out,
+    }
+
+
+def previewed(wanted: Wanted) -> tuple[Preview, Row | None]:
+    """What would leave, and of how many things that tells; None for one thing."""
+    if wanted.selection is None:
+        return preview(_store(), wanted.asked, wanted.format), None
+    found = sample(_store(), wanted.asked, wanted.format, wanted.selection)
+    return found.seen, {
+        "looked_at": found.looked_at,
+        "found": found.found,
+        "all_counted": found.all_counted,
     }
 
 
@@ -154,20 +178,24 @@ def _flag(name: str) -> bool:
     return text != "false"
 
 
-def download(asked: Asked, format: str) -> Response:
+def download(wanted: Wanted) -> Response:
     """All of it is there before any of it is sent: no reader of the store waits for a network."""
     with contextlib.ExitStack() as stack:
         whole = stack.enter_context(tempfile.TemporaryFile())
-        write(_store(), asked, format, whole)
+        try:
+            write(_store(), wanted.asked, wanted.format, whole)
+        except OSError as error:
+            message = f"the server has no room to make the file: {error.strerror or error}"
+            raise errors.ApiError(507, "internal", message, code="no_room") from None
         kept = stack.pop_all()
     size = whole.tell()
     whole.seek(0)
-    told = FORMATS[format]
+    told = FORMATS[wanted.format]
     response = Response(_blocks(whole), mimetype=told.media_type)
     response.call_on_close(kept.close)
     response.content_length = size
-    (root,) = asked.roots or ()
-    response.headers["Content-Disposition"] = f'attachment; filename="{root.id}{told.suffix}"'
+    name = f"{wanted.name}{told.suffix}"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "no-store"
     return response
 

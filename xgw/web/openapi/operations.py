@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from xgw.portable.writing import DEFAULT, FORMATS
@@ -336,14 +336,34 @@ def _curl() -> Json:
     return {"parameters": [_path("id", "a minted id")], "get": operation}
 
 
-def _export(noun: str, parameter: Json) -> Json:
+def _exports() -> Json:
+    """Of what a list has, and of one thing by its id."""
+    filtered = {
+        "": ("all there is, or of the sessions that fit", _filters("sessions")),
+        "/turns": ("the turns that fit", _filters("turns")),
+        "/requests": ("the requests that fit", _filters("requests")),
+    }
+    found = {}
+    for path, (what, parameters) in filtered.items():
+        found[f"/export{path}"] = _export(what, parameters=parameters)
+        found[f"/export{path}/preview"] = _preview(what, parameters=parameters)
+    ids = {f"{noun}s/{{id}}": _path("id", "a minted id") for noun in _EXPORTED_NOUNS}
+    for path, parameter in ({"sessions/{session}": _SESSION} | ids).items():
+        what, of_it = f"the {path.partition('s/')[0]}", {"parameters": [parameter]}
+        found[f"/export/{path}"] = of_it | _export(what, "404")
+        found[f"/export/{path}/preview"] = of_it | _preview(what, "404")
+    return found
+
+
+def _export(what: str, *codes: str, parameters: Iterable[Json] = ()) -> Json:
     """The document is described by a schema of its own, `docs/bundle.schema.json`."""
-    told = f"all that was recorded of the {noun}, as `xgw export` writes it"
-    operation = _operation("export", told, {"200": None}, "403", "404", parameters=_EXPORTED)
+    told = f"all that was recorded of {what}, as `xgw export` writes it"
+    asked = [*_EXPORTED, *parameters]
+    operation = _operation("export", told, {"200": None}, "403", *codes, parameters=asked)
     content = {one.media_type: {"schema": {"type": "string"}} for one in FORMATS.values()}
     content["application/json"] = {"schema": {"type": "object"}}
     operation["responses"]["200"]["content"] = content
-    return {"parameters": [parameter], "get": operation}
+    return {"get": operation}
 
 
 def _import() -> Json:
@@ -363,13 +383,14 @@ def _imported() -> Json:
     return {"parameters": [_path("id", "of an import")], **shown, "delete": removed}
 
 
-def _preview(noun: str, parameter: Json) -> Json:
-    told = f"what an export of the {noun} would hold, and what is masked in it"
-    answers = {"200": "ExportPreview"}
-    operation = _operation("export", told, answers, "403", "404", parameters=_EXPORTED)
-    return {"parameters": [parameter], "get": operation}
+def _preview(what: str, *codes: str, parameters: Iterable[Json] = ()) -> Json:
+    told = f"what an export of {what} would hold, and what is masked in it"
+    answers: dict[str, str | None] = {"200": "ExportPreview"}
+    asked = [*_EXPORTED, *parameters]
+    return {"get": _operation("export", told, answers, "403", *codes, parameters=asked)}
 
 
+_EXPORTED_NOUNS = ("turn", "run", "step", "request")
 _EXPORTED = [
     _query("format", {**enum(*FORMATS), "default": DEFAULT}),
     _query("bodies", {**_FLAG, "default": True}, "false: lengths and hashes of what was said"),
@@ -424,19 +445,10 @@ def paths() -> Json:
         "/requests": _get("requests", "requests", "RequestList", *all_requests),
         "/requests/{id}": _one("requests", "Request", "one request", EXPAND),
         "/requests/{id}/curl": _curl(),
-        "/export/sessions/{session}": _export("session", _SESSION),
-        "/export/sessions/{session}/preview": _preview("session", _SESSION),
-        **{
-            f"/export/{noun}s/{{id}}": _export(noun, _path("id", "a minted id"))
-            for noun in ("turn", "run", "step", "request")
-        },
+        **_exports(),
         "/import": _import(),
         "/imports": _get("imports", "what was imported, the newest first", "ImportList"),
         "/imports/{id}": _imported(),
-        **{
-            f"/export/{noun}s/{{id}}/preview": _preview(noun, _path("id", "a minted id"))
-            for noun in ("turn", "run", "step", "request")
-        },
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
         "/prune": _prune(),

@@ -311,12 +311,17 @@ def _export_preview() -> Json:
     flag = {"type": "boolean"}
     part = of({"name": text, "rows": number, "bytes": number})
     masked = {"type": "array", "items": {"type": "object"}}
+    covers = of({"looked_at": number, "found": number, "all_counted": flag})
     return of(
         {
             "object": {"const": "export_preview"},
-            "kind": enum("session", "turn", "run", "step", "request"),
-            "id": text,
+            "kind": enum(
+                *("session", "turn", "run", "step", "request"),
+                *("sessions", "turns", "requests", "everything"),
+            ),
+            "id": {"type": ["string", "null"]},
             "format": text,
+            "covers": {"anyOf": [covers, {"type": "null"}]},
             "bytes": number,
             "parts": {"type": "array", "items": part},
             "redaction": of({"on": flag, "bodies": flag, "masked": masked}),

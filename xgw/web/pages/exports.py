@@ -1,14 +1,17 @@
-"""Pages: what an export of a session, a turn or a request would hold, and the export as a file."""
+"""Pages: what an export of something, or of what a list has, would hold; and the file itself."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from flask import Blueprint, Response
 
-from xgw import errors
-from xgw.portable.preview import preview
+from xgw.portable.selection import LISTS
 from xgw.portable.writing import FORMATS
-from xgw.web.api import exports
+from xgw.web.api import edge, exports
+from xgw.web.api.exports import Wanted
 from xgw.web.pages import frame
+from xgw.web.serialize import Row
 
 routes = Blueprint("exports", __name__)
 
@@ -21,56 +24,54 @@ WORDS = {
     "python": "the requests as a program, to be sent again",
     "openai": "the conversation, for fine-tuning and evals",
 }
+KINDS = ("session", "turn", "run", "request")
+"""What has a page of its own."""
 
 
-@routes.get("/ui/sessions/<id>/export")
-def show_session(id: str) -> Response:
-    """GET /ui/sessions/REF/export?format=&bodies=&redact="""
-    return _show("session", id)
+def show_one(kind: str, ref: str) -> Response:
+    """GET /ui/{sessions, turns, runs, requests}/ID/export?format=&bodies=&redact="""
+    row = _find(kind, ref)
+    return _page(exports.one(kind, row["id"]), turn_id=row.get("turn_id"))
 
 
-@routes.get("/ui/turns/<id>/export")
-def show_turn(id: str) -> Response:
-    """GET /ui/turns/ID/export?format=&bodies=&redact="""
-    return _show("turn", id)
+def file_of_one(kind: str, ref: str) -> Response:
+    """GET /ui/{sessions, turns, runs, requests}/ID/export/file: the same parameters"""
+    return exports.download(exports.one(kind, _find(kind, ref)["id"]))
 
 
-@routes.get("/ui/requests/<id>/export")
-def show_request(id: str) -> Response:
-    """GET /ui/requests/ID/export?format=&bodies=&redact="""
-    return _show("request", id)
+for _kind in KINDS:
+    _path = f"/ui/{_kind}s/<ref>/export"
+    routes.add_url_rule(_path, f"show_{_kind}", partial(show_one, _kind))
+    routes.add_url_rule(f"{_path}/file", f"file_of_{_kind}", partial(file_of_one, _kind))
 
 
-@routes.get("/ui/sessions/<id>/export/file")
-def session_file(id: str) -> Response:
-    """GET /ui/sessions/REF/export/file: the same parameters"""
-    return exports.download(*exports.read_asked("session", _find("session", id)))
+def show_list(of: str) -> Response:
+    """GET /ui/export/{sessions, turns, requests}?format=&bodies=&redact=&…: with these filters"""
+    return _page(exports.several(of, None))
 
 
-@routes.get("/ui/turns/<id>/export/file")
-def turn_file(id: str) -> Response:
-    """GET /ui/turns/ID/export/file: the same parameters"""
-    return exports.download(*exports.read_asked("turn", _find("turn", id)))
+def file_of_list(of: str) -> Response:
+    """GET /ui/export/{sessions, turns, requests}/file: the same parameters"""
+    return exports.download(exports.several(of, None))
 
 
-@routes.get("/ui/requests/<id>/export/file")
-def request_file(id: str) -> Response:
-    """GET /ui/requests/ID/export/file: the same parameters"""
-    return exports.download(*exports.read_asked("request", _find("request", id)))
+for _of in LISTS:
+    routes.add_url_rule(f"/ui/export/{_of}", f"show_{_of}", partial(show_list, _of))
+    routes.add_url_rule(f"/ui/export/{_of}/file", f"file_of_{_of}", partial(file_of_list, _of))
 
 
-def _show(kind: str, ref: str) -> Response:
-    id = _find(kind, ref)
-    asked, format = exports.read_asked(kind, id)
-    seen = preview(frame.services().store, asked, format)
-    told = {name: f"{name}: {WORDS.get(name, name)}" for name in FORMATS}
-    wanted = {"format": format, "bodies": asked.bodies, "redact": asked.redactor.on}
-    return frame.page("exports/show.html", kind=kind, id=id, wanted=wanted, seen=seen, formats=told)
+def _page(wanted: Wanted, *, turn_id: str | None = None) -> Response:
+    seen, covers = exports.previewed(wanted)
+    return frame.page(
+        "exports/show.html",
+        wanted=wanted,
+        filters=wanted.selection.given if wanted.selection else (),
+        turn_id=turn_id,
+        seen=seen,
+        covers=covers,
+        formats={name: f"{name}: {WORDS.get(name, name)}" for name in FORMATS},
+    )
 
 
-def _find(kind: str, ref: str) -> str:
-    row = exports.FINDERS[kind](frame.services().store, ref, None)
-    if row is None:
-        raise errors.not_found(f"there is no {kind} {ref[:256]!r}", code=f"{kind}_not_found")
-    id: str = row["id"]
-    return id
+def _find(kind: str, ref: str) -> Row:
+    return edge.found(exports.FINDERS[kind](frame.services().store, ref, None), kind, ref)
