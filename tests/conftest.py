@@ -20,16 +20,25 @@ if TYPE_CHECKING:
 LONGEST = (
     "test_soak",
     "test_bench",
-    "test_faults_crowds",
-    "test_browser_live",
     "test_openapi",
-    "test_faults_kill",
-    "test_faults_store",
-    "test_agents_crowd",
+    "test_cli_chat",
     "test_browser_screens",
+    "test_older_stores",
+    "test_faults_kill",
+    "test_server",
+    "test_cli_deciding",
+    "test_browser_live",
+    "test_packaging",
+    "test_cli_tail",
+    "test_faults_store",
+    "test_older_killed",
+    "test_cli_reading",
+    "test_faults_crowds",
+    "test_prune",
+    "test_agents_crowd",
     "test_websocket",
 )
-"""The files that take the longest, in this order."""
+"""The files that take the longest, in this order; those that wait and those that compute mixed."""
 
 FOLDERS = (
     "XDG_CACHE_HOME",
