@@ -8,7 +8,7 @@ SHARED_BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format bench screenshots zipapp binary clean venv
+.PHONY: help serve test lint compiled format bench screenshots zipapp binary clean venv
 
 help:
 	@echo "make serve    run xgw here (ARGS='--port 9000' for other options)"
@@ -24,8 +24,14 @@ help:
 serve: $(VENV)/.serve
 	@$(BIN)/xgw serve $(ARGS)
 
-test: lint
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs 2 lint compiled
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(SHARED_BY_FILE) $(ARGS)
+
+# Beside the checks, so that the processes of the tests need not each compile them all; whatever is
+# wrong with them these will say.
+compiled: $(VENV)/.dev
+	@$(BIN)/python -m pytest --collect-only -qq $(ARGS) >/dev/null 2>&1 || true
 
 lint: $(VENV)/.dev
 	$(BIN)/python -m ruff format --check .

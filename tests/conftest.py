@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +20,25 @@ if TYPE_CHECKING:
 LONGEST = (
     "test_soak",
     "test_bench",
-    "test_faults_crowds",
-    "test_browser_live",
     "test_openapi",
-    "test_faults_kill",
-    "test_faults_store",
-    "test_agents_crowd",
+    "test_cli_chat",
     "test_browser_screens",
+    "test_older_stores",
+    "test_faults_kill",
+    "test_server",
+    "test_cli_deciding",
+    "test_browser_live",
+    "test_packaging",
+    "test_cli_tail",
+    "test_faults_store",
+    "test_older_killed",
+    "test_cli_reading",
+    "test_faults_crowds",
+    "test_prune",
+    "test_agents_crowd",
     "test_websocket",
 )
-"""The files that take the longest, in this order."""
+"""The files that take the longest, in this order; those that wait and those that compute mixed."""
 
 FOLDERS = (
     "XDG_CACHE_HOME",
@@ -40,7 +50,13 @@ FOLDERS = (
 
 
 def pytest_configure() -> None:
-    """Signals that whoever began the run ignores would be ignored by what the tests start, too."""
+    """What whoever began the run has set and would slow down or change what the tests start.
+
+    Hundreds of times they start xgw, which takes half as long again where nothing keeps what was
+    compiled; and signals that are ignored there would be ignored here, too.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     for number, handler in usual.items():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -49,9 +65,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests wait for processes and sockets most of their time."""
+    """Two more than there are cores: tests wait for processes and sockets most of their time."""
     usable = getattr(os, "sched_getaffinity", None)
-    return (len(usable(0)) if usable else os.cpu_count() or 1) + 1
+    return (len(usable(0)) if usable else os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(trylast=True)

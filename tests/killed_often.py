@@ -14,6 +14,12 @@ import signal
 import sqlite3
 import sys
 
+# All that the commands import, once and not in every run.
+import xgw.config.loading
+import xgw.store.migrations
+import xgw.upkeep.backfill.filling
+import xgw.upkeep.backfill.reading
+import xgw.upkeep.legacy.inplace  # noqa: F401
 from xgw.cli import main
 from xgw.store.database import Store
 

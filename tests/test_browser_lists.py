@@ -51,7 +51,8 @@ def live(page: Page) -> Page:
 def keys(page: Page) -> list[str]:
     """The keys of the sessions that can be seen, in order."""
     found = page.locator(f"{ROWS}:not([data-held]) .row-sub code")
-    return [key.get_attribute("title") or "" for key in found.all()]
+    titles: list[str] = found.evaluate_all("all => all.map(one => one.title)")
+    return titles
 
 
 def shown_once(page: Page) -> int:
@@ -67,7 +68,7 @@ def test_the_first_session_takes_the_place_of_how_to_begin(gate: Gate, visit: Vi
     ask(gate, "first")
     page.locator(ROWS, has_text="done").wait_for()
     assert keys(page) == ["first"]
-    assert not page.locator(".empty").is_visible()
+    page.locator(".empty").wait_for(state="hidden")
 
 
 def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Visits) -> None:
@@ -100,7 +101,7 @@ def test_what_does_not_fit_the_filter_any_more_goes(gate: Gate, visit: Visits) -
     session = gate.session("plain")["id"]
     assert gate.get(f"/sessions/{session}", "DELETE").status == 204
     page.locator(ROWS).wait_for(state="detached")
-    assert page.locator(".empty", has_text="Nothing matches this filter").is_visible()
+    page.locator(".empty", has_text="Nothing matches this filter").wait_for()
 
 
 def test_the_requests_of_a_deleted_session_go(gate: Gate, visit: Visits) -> None:
@@ -173,7 +174,7 @@ def test_keys_move_and_open(gate: Gate, visit: Visits) -> None:
     page.keyboard.type("state:error")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/?q=state%3Aerror")
-    assert page.locator(".empty", has_text="Nothing matches this filter").is_visible()
+    page.locator(".empty", has_text="Nothing matches this filter").wait_for()
 
 
 def test_lists_can_be_used_by_everyone(pages: FilledPages, visit: Visits) -> None:
@@ -203,7 +204,10 @@ def test_older_rows_are_behind_a_link_without_scripts(pages: FilledPages, visit:
     for number in range(board.LIMIT + 3):
         pages.filled.session(f"s{number}", number)
     page = visit(f"{pages.client.url}/ui/", scripts=False)
-    page.get_by_role("link", name="Older").click()
+    # A click does not wait for the page that it leads to.
+    with page.expect_navigation():
+        page.get_by_role("link", name="Older").click()
     assert len(keys(page)) == 3
-    page.get_by_role("link", name="Newest").click()
+    with page.expect_navigation():
+        page.get_by_role("link", name="Newest").click()
     assert len(keys(page)) == board.LIMIT

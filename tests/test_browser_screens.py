@@ -183,7 +183,7 @@ def test_a_session_is_read_by_keyboard(gate: Gate, visit: Visits) -> None:
     page.keyboard.press("Tab")
     assert focused(page) == "Skip to the content"
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator("#main:focus").wait_for()
     page.keyboard.press("/")
     assert focused(page) == "find"
     page.keyboard.press("Escape")

@@ -117,7 +117,8 @@ def test_what_was_sent_loads_page_by_page(gate: Gate, visit: Visits) -> None:
         deep.locator(f"#sent-{step}-{more}").wait_for()
         assert numbers(deep) == [*range(more, 161)]
     plain = visit(f"{gate.url}/ui/steps/{step}?tab=sent", scripts=False)
-    plain.get_by_role("link", name="Later messages").click()
+    with plain.expect_navigation():
+        plain.get_by_role("link", name="Later messages").click()
     assert numbers(plain) == [*range(51, 101)]
 
 

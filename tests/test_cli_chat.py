@@ -77,23 +77,38 @@ class Chat:
         return turn
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Chat]:
+@contextlib.contextmanager
+def chatting(folder: Path) -> Iterator[Chat]:
     model = Model()
     try:
-        with installed(tmp_path, CONFIG.format(url=model.url)) as installation:
+        with installed(folder, CONFIG.format(url=model.url)) as installation:
             yield Chat(installation, model)
         model.check()
     finally:
         model.close()
 
 
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Chat]:
+    with chatting(tmp_path) as alone:
+        yield alone
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
+    """The same with a server, which starts but once."""
+    with chatting(tmp_path_factory.mktemp("served")) as served:
+        served.installation.serve()
+        yield served
+
+
 @pytest.fixture(params=["alone", "served"])
-def chat(alone: Chat, request: pytest.FixtureRequest) -> Chat:
+def chat(request: pytest.FixtureRequest) -> Iterator[Chat]:
     """Without a server, and with one."""
-    if request.param == "served":
-        alone.installation.serve()
-    return alone
+    chat: Chat = request.getfixturevalue(request.param)
+    chat.model.start_over()
+    yield chat
+    chat.model.check()
 
 
 # -- one message -----------------------------------------------------------------------------------
@@ -371,14 +386,15 @@ def test_a_conversation(alone: Chat, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("where", ["served", "in memory"])
-def test_a_report_is_written_wherever_the_session_is_kept(alone: Chat, where: str) -> None:
-    folder = alone.installation.folder
-    if where == "served":
-        alone.installation.serve()
-    else:
-        alone.installation.store.parent.write_text("no folder")
-    alone.model.will(says("an answer"))
-    terminal = Terminal(alone.installation.command("chat"), folder)
+def test_a_report_is_written_wherever_the_session_is_kept(
+    request: pytest.FixtureRequest, where: str
+) -> None:
+    chat: Chat = request.getfixturevalue("served" if where == "served" else "alone")
+    folder = chat.installation.folder
+    if where == "in memory":
+        chat.installation.store.parent.write_text("no folder")
+    chat.model.will(says("an answer"))
+    terminal = Terminal(chat.installation.command("chat"), folder)
     try:
         terminal.out.wait_for("helper>")
         terminal.type("/export\r")

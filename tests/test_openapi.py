@@ -23,6 +23,7 @@ from servers import ROOT, eventually, in_process
 from xgw import clock
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.config.discovery import demo_agent
+from xgw.providers.demo import DemoServer
 from xgw.store import migrations
 from xgw.store.database import Store
 from xgw.web import v1
@@ -110,8 +111,10 @@ def bare(path: str) -> str:
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
     store = Store(tmp_path_factory.mktemp("described") / "xgw.db")
     migrations.migrate(store)
-    demo = demo_agent("demo")
-    config = Config(providers=(Provider(name="demo", kind="demo"),), agents={"demo": demo})
+    # The demo, many times as fast as the one inside the server.
+    demo = DemoServer(pace=0.05)
+    provider = Provider(name="demo", base_url=demo.start())
+    config = Config(providers=(provider,), agents={"demo": demo_agent("demo")})
     app = create_app(Loaded(config, {}, None), store)
     services = app.extensions["xgw"]
     services.start()
@@ -119,6 +122,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
         yield Described(url, app)
     services.drain(1)
     services.stop()
+    demo.stop()
 
 
 # -- what there is ---------------------------------------------------------------------------------
