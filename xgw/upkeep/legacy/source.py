@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -195,12 +196,14 @@ class Source:
         if not self.has(table):
             return found
         lead, marks = self._leads[shape.name], ", ".join("?" * len(rowids))
-        for rowid, *row in self._rows(
+        for row in self._rows(
             f"SELECT {lead.owner}, {self._selected(table)} FROM {lead.joined} "
-            f"WHERE {lead.owner} IN ({marks}) ORDER BY 2",
+            f"WHERE {lead.owner} IN ({marks})",
             *rowids,
         ):
-            found.setdefault(rowid, []).append(tuple(row))
+            found.setdefault(row[0], []).append(row[1:])
+        for owned in found.values():
+            owned.sort(key=itemgetter(0))
         return found
 
     def orphans(self, shape: Shape) -> list[OldRow]:
