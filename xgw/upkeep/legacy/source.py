@@ -15,6 +15,7 @@ from xgw.errors import UsageError, WorkError
 from xgw.frozen import frozen
 from xgw.store.migrations import KEPT, old_tables
 from xgw.upkeep.legacy.belonging import Belonging, find, lead, repeated
+from xgw.upkeep.legacy.files import open_to_read
 
 OldRow = tuple[Any, ...]
 """The rowid, the columns of the shape (None for one that the table lacks), and all others."""
@@ -253,13 +254,6 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro",
-            uri=True,
-            isolation_level=None,
-            cached_statements=64,
-        )
-    except sqlite3.Error as error:
+        return open_to_read(path)
+    except (OSError, sqlite3.Error) as error:
         raise UsageError(f"{path} cannot be opened ({error})") from error
-    connection.execute("PRAGMA busy_timeout = 5000")
-    return connection
