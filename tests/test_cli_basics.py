@@ -267,9 +267,10 @@ def test_migrate_status(installation: Installation) -> None:
     assert all(line.endswith("  pending") for line in before.stdout.splitlines())
     assert not installation.store.exists()
     installation.run("migrate", env=TOKEN)
-    rows = json.loads(installation.run("migrate", "--status", "--json", env=TOKEN).stdout)
-    assert rows
-    assert all(row["applied_at"].endswith("Z") for row in rows)
+    told = json.loads(installation.run("migrate", "--status", "--json", env=TOKEN).stdout)
+    assert told["migrations"]
+    assert all(row["applied_at"].endswith("Z") for row in told["migrations"])
+    assert told["taken_over"] == []
 
 
 def test_migrate_options_that_exclude_each_other(installation: Installation) -> None:

@@ -72,12 +72,28 @@ def test_in_place(old: Path, tmp_path: Path) -> None:
     kept = {name[7:]: count for name, count in counts(old).items() if name[:7] == "legacy_"}
     assert kept == before
     assert "is up to date" in done("migrate", "--db", old)
-    assert "taken over: the store itself" in done("migrate", "--status", "--db", old)
+    *_, line = done("migrate", "--status", "--db", old).splitlines()
+    [told] = json.loads(done("migrate", "--status", "--db", old, "--json"))["taken_over"]
+    assert (told["source"], told["rows"]) == ("the store itself", sum(before.values()))
+    assert (
+        line
+        == f"taken over: the store itself, {told['rows']:,} rows, finished {told['finished_at']}"
+    )
 
     fresh = tmp_path / "fresh.db"
     done("migrate", "--db", fresh)
     indexes = "SELECT name FROM sqlite_master WHERE type = 'index' AND name NOT LIKE '%legacy%'"
     assert set(rows(fresh, indexes)) == set(rows(old, indexes))
+
+
+def test_a_dry_run_leaves_nothing(old: Path, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(old)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for store in (tmp_path / "new.db", old):
+        source = () if store == old else ("--from-legacy", old)
+        assert "the counts balance" in done("migrate", "--db", store, *source, "--dry-run")
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_takeover_that_is_not_finished_is_told_by_whoever_would_serve(old: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,12 +90,15 @@ def _show_status(store: Store, as_json: bool) -> None:
         (name, None if applied is None else clock.to_rfc3339(applied))
         for name, applied in migrations.status(store)
     ]
+    taken_over = taking_over.list_taken_over(store)
     if as_json:
-        print_json([{"name": name, "applied_at": applied} for name, applied in rows])
+        listed = [{"name": name, "applied_at": applied} for name, applied in rows]
+        print_json({"migrations": listed, "taken_over": [asdict(one) for one in taken_over]})
         return
     for name, applied in rows:
         click.echo(f"{name}  {applied or 'pending'}")
-    taking_over.tell_all(store)
+    for one in taken_over:
+        click.echo(one.words)
 
 
 def _apply(store: Store, upto: int | None, dry_run: bool, as_json: bool) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from xgw import clock
 from xgw.cli.configuration import print_json
 from xgw.cli.server import find_server, without_server
 from xgw.cli.terminal import note
@@ -83,21 +85,42 @@ def tell_schema(report: MigrationReport, *, dry_run: bool) -> None:
         click.echo(f"{'would apply' if dry_run else 'applied'} {name}")
 
 
-def tell_all(store: Store) -> None:
-    """Every store that was taken over, a line each."""
+@dataclass(frozen=True)
+class TakenOver:
+    """An older store, how many rows it has, and when taking it over began and ended (RFC 3339)."""
+
+    source: str
+    rows: int
+    started_at: str
+    finished_at: str | None
+
+    @property
+    def words(self) -> str:
+        """All of that in one line."""
+        ended = f"finished {self.finished_at}" if self.finished_at else "not finished"
+        return f"taken over: {self.source}, {self.rows:,} rows, {ended}"
+
+
+def list_taken_over(store: Store) -> list[TakenOver]:
+    """Every older store that was taken over, or partly; none where the schema is older than that."""
     import orjson
     import peewee
 
     if not store.path.exists():
-        return
+        return []
     try:
-        rows = store.sql("SELECT source, state, finished_at FROM takeovers ORDER BY id")
+        rows = store.sql("SELECT source, state, started_at, finished_at FROM takeovers ORDER BY id")
     except peewee.DatabaseError:
-        return
-    for source, state, finished in rows:
-        rows_found = sum(orjson.loads(state)["found"].values())
-        ended = f"finished {finished[:19].replace(' ', 'T')}Z" if finished else "not finished"
-        click.echo(f"taken over: {source}, {rows_found:,} rows, {ended}")
+        return []
+    return [
+        TakenOver(
+            source,
+            sum(orjson.loads(state)["found"].values()),
+            clock.to_rfc3339(clock.from_db(started)),
+            clock.to_rfc3339(clock.from_db(finished)) if finished else None,
+        )
+        for source, state, started, finished in rows
+    ]
 
 
 @contextlib.contextmanager

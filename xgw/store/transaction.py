@@ -295,7 +295,7 @@ class Transaction:
         at = last = 0
         while at < len(rows):
             count = next(size for size in SIZES if size <= len(rows) - at)
-            values = [value for row in rows[at : at + count] for value in row]
+            values = [*itertools.chain.from_iterable(rows[at : at + count])]
             cursor = self._connection.execute(_insert(verb, table, columns, count, clash), values)
             last = cursor.lastrowid or last
             at += count

@@ -6,23 +6,25 @@ import orjson
 
 from xgw.masking import Masker
 from xgw.store.payloads import Shelf, Stored
-from xgw.store.rows import REFERENCE, PayloadRow, digest, is_long
+from xgw.store.rows import REFERENCE, PayloadRow, digest
+from xgw.store.templates import LONG
 
 SMALL = 1024
 """Bytes up to which a body is kept as it is: there is little to share in it."""
 
 
 class Bodies:
-    """Prepares what a batch of rows refers to."""
+    """Prepares what a batch of rows refers to; `size` is how many bytes of it wait to be taken."""
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
         self._shelf = Shelf()
         self.rows: dict[str, PayloadRow] = {}
+        self.size = 0
 
     def take(self) -> tuple[PayloadRow, ...]:
         """The rows since the last time, in the order in which the store finds them fastest."""
-        rows, self.rows = tuple(sorted(self.rows.values())), {}
+        rows, self.rows, self.size = tuple(sorted(self.rows.values())), {}, 0
         return rows
 
     def committed(self, rows: tuple[PayloadRow, ...]) -> None:
@@ -31,7 +33,7 @@ class Bodies:
 
     def column(self, told: str | None) -> str | None:
         """What a column holds for a text: if it is long, the name of the payload that has it."""
-        if told is None or not (is_long(told) or told.startswith(REFERENCE)):
+        if told is None or (len(told) < LONG and not told.startswith(REFERENCE)):
             return told
         return REFERENCE + self._note(self._shelf.whole(orjson.dumps(told)))
 
@@ -59,9 +61,12 @@ class Bodies:
         if len(body) <= SMALL:
             key = digest(body).hex()
             self.rows[key] = (key, len(body), "raw", body)
+            self.size += len(body)
             return key
         return self._note(self._shelf.request(body) if is_request else self._shelf.whole(body))
 
     def _note(self, stored: Stored) -> str:
-        self.rows.update((row[0], row) for row in stored.rows)
+        for row in stored.rows:
+            self.rows[row[0]] = row
+            self.size += len(row[3])
         return stored.hash

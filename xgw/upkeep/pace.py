@@ -6,6 +6,7 @@ many times as long as preparing and writing took.
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -22,16 +23,31 @@ BUSY_MS = 60_000
 PAGES_ALONE, PAGES_SERVED = 16_000, 1000
 """Pages of the write-ahead log from which a commit brings them to the file."""
 
+CACHE_KIB = 32_000
+"""Pages that are kept in memory: keys come in no order, to pages all over the file."""
+
+COLLECTED_FROM = 100_000
+"""Rows are many, and none of them is in a cycle: to look for these among them takes long."""
+
 Unit = Callable[[Transaction], None]
 
 
 class Pace:
-    """One writer of a store in a process of its own; `is_served` tells whether a server runs."""
+    """One writer of a store in a process of its own; `is_served` tells whether a server runs.
+
+    What its units refer to they make themselves, or look for in the same transaction.
+    """
 
     def __init__(self, store: Store, is_served: Callable[[], bool]) -> None:
         self._is_served = is_served
         self._path = store.path
         self._connection = store.open_writer(BUSY_MS)
+        self._connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
+        # SQLite would look up every session and turn again for each row that refers to it.
+        self._connection.execute("PRAGMA foreign_keys = 0")
+        self._collected_from = gc.get_threshold()
+        gc.freeze()
+        gc.set_threshold(COLLECTED_FROM)
         self._pages = 0
         self._worked_since = clock.monotonic()
         self._pause = threading.Event()
@@ -39,6 +55,8 @@ class Pace:
 
     def close(self) -> None:
         """Close the connection; what is not committed is undone."""
+        gc.set_threshold(*self._collected_from)
+        gc.unfreeze()
         self._connection.close()
 
     def write(self, unit: Unit) -> None:

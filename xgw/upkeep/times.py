@@ -20,7 +20,8 @@ _SPOKEN = re.compile(
     r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?"
     r"\s*(?:UTC|GMT|Z|([+-])(\d{2}):?(\d{2})(?:\s+\S+)?)?(?:\s+m=\S+)?"
 )
-_SHAPE = re.compile(r"....-..-..[ T]..:..:..")
+_SHAPE = re.compile(r"....-..-..[ T](?!24)..:..:..")
+_ZERO = "+00:00"
 _NUMBER = re.compile(r"-?\d{9,20}(?:\.\d+)?")
 _PER_SECOND = ((1e11, 1), (1e14, 10**3), (1e17, 10**6), (1e20, 10**9))
 """Numbers up to the first are counted in these parts of a second since 1970."""
@@ -55,7 +56,8 @@ def _read(value: Any) -> str | None:
 
 def milliseconds(moment: str) -> int:
     """Milliseconds since 1970, 0 for earlier ones."""
-    return max(0, _minutes(moment[:16]) + int(moment[17:19] + moment[20:23]))
+    found = _minutes(moment[:16]) + int(moment[17:19] + moment[20:23])
+    return found if found > 0 else 0
 
 
 @lru_cache(maxsize=1024)
@@ -89,7 +91,7 @@ def in_order(moments: Sequence[str | None], first: str) -> tuple[list[int], list
     at = next((moment for moment in moments if moment is not None), first)
     placed, filled = [], []
     for moment in moments:
-        if moment is not None and not _may_be(moment, at):
+        if moment is not None and (moment >= at or not _may_be(moment, at)):
             at = moment
         placed.append(at)
         filled.append(at if moment is None else moment)
@@ -98,18 +100,18 @@ def in_order(moments: Sequence[str | None], first: str) -> tuple[list[int], list
 
 
 def _may_be(moment: str, at: str) -> bool:
-    """Whether the moment, known to the second, may be `at`, which is later in that second."""
-    return moment < at and moment[:SECOND] == at[:SECOND] and moment.endswith(".000000")
+    """Whether an earlier moment, known to the second, may be `at`, later in that second."""
+    return moment[:SECOND] == at[:SECOND] and moment.endswith(".000000")
 
 
 def _spelled(text: str, moment: datetime.datetime) -> str | None:
     """The moment that a text spells; most texts need only some characters changed."""
-    length = len(text)
     if _SHAPE.match(text):
-        if length == SECOND or (length == SECOND + 1 and text[SECOND] in "Zz"):
-            return f"{text[:10]} {text[11:SECOND]}.000000"
-        if length == SECOND + 7 and text[SECOND] == ".":
-            return text if text[10] == " " else f"{text[:10]} {text[11:]}"
+        told = text[: -len(_ZERO)] if text.endswith(_ZERO) else text.rstrip("Zz")
+        if len(told) == SECOND:
+            return f"{told[:10]} {told[11:]}.000000"
+        if len(told) == SECOND + 7 and told[SECOND] == ".":
+            return told if told[10] == " " else f"{told[:10]} {told[11:]}"
     return _utc(moment)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 
 from xgw import clock
 from xgw.masking import Masker
@@ -33,6 +35,7 @@ BATCH, BATCH_SERVED = 500, 20
 TRIES = 5
 
 Progress = Callable[[int], None]
+_BY_SESSION = attrgetter("session_id")
 
 
 @dataclass
@@ -133,7 +136,7 @@ class _Prepared:
         prepared = cls(sessions, [], Tally(sessions=len(ids)))
         now = clock.to_db(clock.now())
         said = reading.messages(store, ids)
-        for session_id, messages in groupby(said, key=lambda one: one.session_id):
+        for session_id, messages in groupby(said, key=_BY_SESSION):
             if session_id in sessions:
                 prepared._add(sessions[session_id], list(messages), strategy, now, bodies)
         prepared.payloads = bodies.take()
@@ -186,7 +189,7 @@ class _Prepared:
         """By the messages' place in the session; turns that are there make room."""
         there = self._turns_there(tx)
         moved: list[tuple[int, str]] = []
-        for session_id, group in groupby(self.made, key=lambda one: one.session_id):
+        for session_id, group in groupby(self.made, key=_BY_SESSION):
             # A turn that is there without messages keeps its place behind the one before it.
             known, first = [], -1
             for turn_id, index, its_first in there.get(session_id, ()):
@@ -220,18 +223,18 @@ class _Prepared:
     def _tell(self, tx: Transaction) -> None:
         now = clock.now()
         added = []
-        for session_id, group in groupby(self.made, key=lambda one: one.session_id):
+        for session_id, group in groupby(self.made, key=_BY_SESSION):
             made, session = list(group), self.sessions[session_id]
             last = max(one.started_at for one in made)
             added.append((len(made), last, session_id))
             for one in made:
-                _tell_turn(tx, session, one)
+                _tell_turn(tx, session, one, now)
             count = session.turn_count + len(made)
             tell_session(tx, session_id, session.project_id, now, turn_count=count)
         add_turns(tx, added)
 
 
-def _tell_turn(tx: Transaction, session: Session, made: Made) -> None:
+def _tell_turn(tx: Transaction, session: Session, made: Made, at: datetime.datetime) -> None:
     payload = {
         "turn_index": made.turn[TURN_INDEX],
         "status": made.turn[TURN_INDEX + 4],
@@ -239,7 +242,7 @@ def _tell_turn(tx: Transaction, session: Session, made: Made) -> None:
     }
     tx.emit(
         "turn.backfilled",
-        clock.from_db(made.turn[-1]),
+        at,
         session.project_id,
         payload,
         session_id=session.id,

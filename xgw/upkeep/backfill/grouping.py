@@ -56,7 +56,7 @@ def by_user_message(said: Group) -> tuple[list[Group], list[Skipped]]:
     """
     turns: list[Group] = []
     skipped: list[Skipped] = []
-    for part in _unbroken(said):
+    for part in unbroken(said):
         starts = [number for number, one in enumerate(part) if one.role == "user"]
         if not starts:
             skipped.append((NO_USER, len(part)))
@@ -75,8 +75,10 @@ Strategy = Callable[[Group], tuple[list[Group], list[Skipped]]]
 STRATEGIES: dict[str, Strategy] = {"user-message": by_user_message, "session": one_a_session}
 
 
-def _unbroken(said: Group) -> list[Group]:
-    """Parts between which there are messages that have a turn."""
+def unbroken(said: Group) -> list[Group]:
+    """Parts of messages that follow on one another in the session."""
+    if said and said[-1].place - said[0].place + 1 == len(said):
+        return [said]
     parts: list[Group] = []
     for one in said:
         if parts and parts[-1][-1].place + 1 == one.place:

@@ -83,9 +83,19 @@ class Linking:
                     placed.append((one, turns.pop()))
                 else:
                     self.unlinked[SEVERAL if turns else UNKNOWN] += 1
-        self.linked += len(placed)
         if placed:
-            self._pace.write(lambda tx: _place(tx, placed))
+            self._pace.write(lambda tx: self._place(tx, placed))
+
+    def _place(self, tx: Transaction, placed: Sequence[tuple[_Asked, _Turn]]) -> None:
+        """Give them their turns, those turns that have not been deleted meanwhile."""
+        turns = {turn.id for _, turn in placed}
+        marks = ", ".join("?" * len(turns))
+        rows = tx.execute(f"SELECT id FROM turns WHERE id IN ({marks})", turns)
+        there = {row[0] for row in rows}
+        found = [one for one in placed if one[1].id in there]
+        self.linked += len(found)
+        self.unlinked[UNKNOWN] += len(placed) - len(found)
+        _place(tx, found)
 
     def _by_call(self, named: Sequence[_Asked]) -> dict[str, set[_Turn]]:
         """The turns whose tools have these calls."""

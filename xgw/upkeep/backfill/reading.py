@@ -58,7 +58,7 @@ def messages(store: Store, ids: Sequence[str]) -> Iterator[Said]:
         "ORDER BY session_id, message_index",
         tuple(ids),
     )
-    said = [Said(*row) for row in rows]
+    said = [*map(Said._make, rows)]
     named = {one.id: key for one in said if (key := _key_needed(one)) is not None}
     texts = find_many(store, set(named.values())) if named else {}
     for one in said:

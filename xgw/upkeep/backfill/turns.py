@@ -10,7 +10,7 @@ import orjson
 from xgw import ids
 from xgw.frozen import frozen
 from xgw.recording.adopt import Link, Values
-from xgw.upkeep.backfill.grouping import Group, Said
+from xgw.upkeep.backfill.grouping import Group, Said, unbroken
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.minting import mint
 from xgw.upkeep.times import between, milliseconds
@@ -69,7 +69,8 @@ def make(
     session: Session, said: Group, strategy: str, now: str, bodies: Bodies, *, is_last: bool
 ) -> Made:
     """The turn of these messages; `is_last` if it is the last one of its session."""
-    started, ended = min(one.at for one in said), max(one.at for one in said)
+    moments = [one.at for one in said]
+    started, ended = min(moments), max(moments)
     is_timed = any(_has_time(one) for one in said)
     latency = between(started, ended) if is_timed else None
     turn_id = mint("turn", milliseconds(started), [session.id, said[0].id])
@@ -172,6 +173,7 @@ def _steps(
     calls, results = _called_and_brought(said)
     steps: list[Values] = []
     of_results = {}
+    trace_id = ids.trace_id_of(turn_id)
     for number, call in enumerate(calls):
         result = results.pop(call.id, None) if call.id is not None else None
         step_id = mint("step", milliseconds(call.at), [turn_id, number])
@@ -190,7 +192,7 @@ def _steps(
                 call.id,
                 *(("success", None, None) if result else ("cancelled", "no_result", NO_RESULT)),
                 between(call.at, result.at) if result else None,
-                ids.trace_id_of(turn_id),
+                trace_id,
                 ids.observation_id_of(step_id),
                 call.at,
                 result.at if result else max(call.at, ended),
@@ -239,23 +241,9 @@ def _links(
     session_id: str, turn_id: str, run_id: str, said: Group, of_results: dict[int, str]
 ) -> list[Link]:
     """One for each part of the messages whose indexes follow on one another."""
-    starts = [
-        number
-        for number, one in enumerate(said)
-        if not number or said[number - 1].place + 1 != one.place
-    ]
-    spans = [
-        (said[start].place, said[end - 1].place)
-        for start, end in zip(starts, [*starts[1:], len(said)], strict=True)
-    ]
-    return [
-        Link(
-            session_id,
-            turn_id,
-            run_id,
-            first,
-            last,
-            tuple(pair for pair in of_results.items() if first <= pair[0] <= last),
-        )
-        for first, last in spans
-    ]
+    links = []
+    for part in unbroken(said):
+        first, last = part[0].place, part[-1].place
+        stepped = tuple(pair for pair in of_results.items() if first <= pair[0] <= last)
+        links.append(Link(session_id, turn_id, run_id, first, last, stepped))
+    return links

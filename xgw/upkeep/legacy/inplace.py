@@ -10,6 +10,7 @@ from pathlib import Path
 
 from xgw.errors import UsageError
 from xgw.store.migrations import KEPT, is_taken_over, old_tables
+from xgw.upkeep.legacy.files import BUSY_MS, open_to_read
 
 _INDEX = re.compile(
     r"(CREATE\s+(?:UNIQUE\s+)?INDEX\s+)(?:IF\s+NOT\s+EXISTS\s+)?"
@@ -23,24 +24,24 @@ def is_due(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with _connected(path, "ro") as connection:
+        with contextlib.closing(open_to_read(path)) as connection:
             return bool(old_tables(connection)) or (
                 bool(old_tables(connection, KEPT)) and not is_taken_over(connection)
             )
-    except sqlite3.Error:
+    except (OSError, sqlite3.Error):
         return False  # whatever reads it next says what is wrong
 
 
 def are_named(path: Path) -> bool:
     """Whether the older tables still have their own names."""
-    with _connected(path, "ro") as connection:
+    with contextlib.closing(open_to_read(path)) as connection:
         return bool(old_tables(connection))
 
 
 def rename(path: Path) -> None:
     """Rename the older tables and their indexes, all or none. UsageError if that cannot be."""
     try:
-        with _connected(path, "rw") as connection:
+        with _connected(path) as connection:
             tables = old_tables(connection)
             connection.execute("BEGIN EXCLUSIVE")
             for table in tables:
@@ -67,8 +68,8 @@ def _rename_indexes(connection: sqlite3.Connection, table: str) -> None:
 
 
 @contextlib.contextmanager
-def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.absolute().as_uri()}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         yield connection

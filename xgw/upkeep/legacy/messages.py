@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from xgw.upkeep.legacy.source import GATEWAY, TASKS, OldRow
-from xgw.upkeep.legacy.values import Origin, loose, merged, parsed, text
+from xgw.upkeep.legacy.values import Origin, loose, parsed, text
 from xgw.upkeep.minting import mint
 from xgw.upkeep.times import milliseconds
 
@@ -27,7 +27,7 @@ UNKNOWN_KIND = "status"
 Message = list[Any]
 """In the order of `adopt.COLUMNS`; session and index are given to it later."""
 
-SESSION, INDEX, CONTENT = 1, 2, 5
+SESSION, INDEX, CONTENT, TOOL_CALLS, METADATA = 1, 2, 5, 6, 8
 
 
 def from_gateway(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
@@ -43,11 +43,6 @@ def from_gateway(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
     own = None
     if calls is not None and not isinstance(calls, list):
         calls, own = None, {"tool_calls": calls}
-    if notes or own or unparsed is not None or not origin.is_plain or type(row[1]) is not int:
-        legacy = origin.note(row, len(GATEWAY.messages.known), notes)
-        metadata = merged(legacy, own, unparsed)
-    else:
-        metadata = origin.short_note(row[1])
     return [
         _id(row, at, known),
         None,
@@ -57,7 +52,7 @@ def from_gateway(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
         content,
         None if calls is None else loose(row[5]),
         loose(row[6]),
-        metadata,
+        origin.metadata(row, len(GATEWAY.messages.known), notes, own, unparsed),
         at,
     ]
 
@@ -76,7 +71,6 @@ def from_tasks(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
     told = own if isinstance(own, dict) else {}
     calls = _called(told) if kind == "tool_call" else None
     call_id = told.get("tool_call_id")
-    legacy = origin.note(row, len(TASKS.messages.known), notes)
     return [
         _id(row, at, known),
         None,
@@ -86,7 +80,7 @@ def from_tasks(origin: Origin, row: OldRow, at: str, known: bool) -> Message:
         content,
         None if calls is None else orjson.dumps(calls).decode(),
         call_id if isinstance(call_id, str) else None,
-        merged(legacy, own, unparsed),
+        origin.metadata(row, len(TASKS.messages.known), notes, own, unparsed),
         at,
     ]
 

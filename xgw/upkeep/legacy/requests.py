@@ -10,7 +10,7 @@ import orjson
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.legacy.sessions import PROJECT
 from xgw.upkeep.legacy.source import REQUESTS, OldRow
-from xgw.upkeep.legacy.values import Origin, loose, merged, number
+from xgw.upkeep.legacy.values import Origin, loose, number
 from xgw.upkeep.minting import mint
 from xgw.upkeep.times import later, milliseconds, read_time
 
@@ -34,7 +34,6 @@ def from_request(origin: Origin, row: OldRow, before: str, bodies: Bodies) -> Re
         notes["links"] = links
     code, latency = number(status), number(took)
     failed = error is not None or (code is not None and code >= 400)
-    legacy = origin.note(row, len(REQUESTS.known), notes)
     return [
         mint("req", milliseconds(at) if known else 0, row if row[1] is None else row[1:]),
         PROJECT,
@@ -51,7 +50,7 @@ def from_request(origin: Origin, row: OldRow, before: str, bodies: Bodies) -> Re
         at,
         at if latency is None or latency < 0 else later(at, latency),
         latency,
-        merged(legacy, None, None),
+        origin.metadata(row, len(REQUESTS.known), notes),
     ]
 
 
@@ -105,6 +104,8 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 
 def _bytes(value: Any) -> bytes | None:
+    if type(value) is str:
+        return value.encode()
     if value is None or isinstance(value, bytes):
         return value
     return str(loose(value)).encode()

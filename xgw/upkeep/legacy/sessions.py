@@ -39,7 +39,6 @@ def from_conversation(origin: Origin, row: OldRow, fallback: str) -> Session:
     _, _, title, user, model, created, updated, *_ = row
     at, changed, notes = _times(created, updated, fallback)
     session_id, key = _named(origin, row, notes, at)
-    legacy = origin.note(row, len(GATEWAY.sessions.known), notes)
     return [
         session_id,
         key,
@@ -53,7 +52,7 @@ def from_conversation(origin: Origin, row: OldRow, fallback: str) -> Session:
         loose(title),
         "active",
         "import",
-        merged(legacy, None, None),
+        origin.metadata(row, len(GATEWAY.sessions.known), notes),
         0,
         at,
         changed,
@@ -68,7 +67,6 @@ def from_task_session(origin: Origin, row: OldRow, fallback: str) -> Session:
         notes["status"] = loose(status)
     session_id, key = _named(origin, row, notes, at)
     own, unparsed = parsed(metadata)
-    legacy = origin.note(row, len(TASKS.sessions.known), notes)
     return [
         session_id,
         key,
@@ -82,7 +80,7 @@ def from_task_session(origin: Origin, row: OldRow, fallback: str) -> Session:
         None,
         STATUSES.get(str(loose(status)).upper(), "active"),
         "import",
-        merged(legacy, own, unparsed),
+        origin.metadata(row, len(TASKS.sessions.known), notes, own, unparsed),
         0,
         at,
         changed,

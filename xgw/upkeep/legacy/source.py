@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from xgw.errors import UsageError, WorkError
 from xgw.frozen import frozen
 from xgw.store.migrations import KEPT, old_tables
 from xgw.upkeep.legacy.belonging import Belonging, find, lead, repeated
+from xgw.upkeep.legacy.files import open_to_read
 
 OldRow = tuple[Any, ...]
 """The rowid, the columns of the shape (None for one that the table lacks), and all others."""
@@ -195,12 +197,14 @@ class Source:
         if not self.has(table):
             return found
         lead, marks = self._leads[shape.name], ", ".join("?" * len(rowids))
-        for rowid, *row in self._rows(
+        for row in self._rows(
             f"SELECT {lead.owner}, {self._selected(table)} FROM {lead.joined} "
-            f"WHERE {lead.owner} IN ({marks}) ORDER BY 2",
+            f"WHERE {lead.owner} IN ({marks})",
             *rowids,
         ):
-            found.setdefault(rowid, []).append(tuple(row))
+            found.setdefault(row[0], []).append(row[1:])
+        for owned in found.values():
+            owned.sort(key=itemgetter(0))
         return found
 
     def orphans(self, shape: Shape) -> list[OldRow]:
@@ -250,13 +254,6 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro",
-            uri=True,
-            isolation_level=None,
-            cached_statements=64,
-        )
-    except sqlite3.Error as error:
+        return open_to_read(path)
+    except (OSError, sqlite3.Error) as error:
         raise UsageError(f"{path} cannot be opened ({error})") from error
-    connection.execute("PRAGMA busy_timeout = 5000")
-    return connection

@@ -18,10 +18,17 @@ from xgw.upkeep.legacy.report import Counted, Report, State
 from xgw.upkeep.legacy.requests import Request
 from xgw.upkeep.legacy.sessions import KEY, MESSAGE_COUNT, ORPHANS_ID, PROJECT, Session
 from xgw.upkeep.legacy.source import REQUESTS, SHAPES, Source
-from xgw.upkeep.legacy.walk import Batch, Place, Walk
+from xgw.upkeep.legacy.walk import Batch, Limit, Place, Walk
 from xgw.upkeep.pace import Pace
 
 MOST_TOLD = 1000
+BESIDE = Limit(500, 1 << 20)
+"""A batch beside a server, which waits for it; and the first one, so that something is to be seen.
+
+Alone they grow from one to the next: what comes to stand on one page is brought there once.
+"""
+
+MOST = Limit(4000, 1 << 23)
 GONE = "its session was deleted while the store was taken over"
 
 _TARGETS = {
@@ -40,6 +47,7 @@ class Takeover:
         self._pace = pace
         self._source = source
         self._bodies = bodies
+        self._limit = BESIDE
         self._id, self.state, self._is_finished = self._begin(name)
 
     def run(self, progress: Callable[[int], None]) -> Report:
@@ -47,11 +55,16 @@ class Takeover:
         if self._is_finished:
             return self._report(again=True)
         place = Place(**self.state.place)
-        for batch in Walk(self._source, self._id, self._bodies, place).batches():
+        for batch in Walk(self._source, self._id, self._bodies, place, self._room).batches():
             self._write(batch)
             progress(batch.size)
         self._pace.write(self._finish)
         return self._report()
+
+    def _room(self) -> Limit:
+        if self._pace.served:
+            self._limit = BESIDE
+        return self._limit
 
     def _begin(self, name: str) -> tuple[int, State, bool]:
         found = self._source.counts()
@@ -79,6 +92,7 @@ class Takeover:
         self._pace.write(lambda tx: _Arrival(tx, batch, state).write(self._id))
         self._bodies.committed(batch.payloads)
         self.state = state
+        self._limit = batch.limit.doubled(MOST)
 
     def _finish(self, tx: Transaction) -> None:
         tx.execute("UPDATE takeovers SET finished_at = ? WHERE id = ?", (clock.now(), self._id))
@@ -102,13 +116,12 @@ class Takeover:
     def _stored(self) -> dict[str, int]:
         """Rows that say that they are from this source, counted in the store itself."""
         found = dict.fromkeys(self.state.found, 0)
-        for target in sorted({_TARGETS[table] for table in found}):
-            rows = self._store.sql(
-                "SELECT json_extract(metadata, '$.legacy.table'), count(*) "
-                f"FROM {target} WHERE metadata LIKE ? GROUP BY 1",
-                (f'{{"legacy":{{"source":{self._id},"table":%',),
+        for table in found:
+            begin = f'{{"legacy":{{"source":{self._id},"table":"{table}"'
+            [(found[table],)] = self._store.sql(
+                f"SELECT count(*) FROM {_TARGETS[table]} WHERE substr(metadata, 1, ?) = ?",
+                (len(begin), begin),
             )
-            found.update({table: count for table, count in rows if table in found})
         return found
 
 
@@ -118,7 +131,7 @@ def look_through(source: Source, bodies: Bodies, progress: Callable[[int], None]
     copied, refused = dict.fromkeys(found, 0), dict.fromkeys(found, 0)
     refusals: list[tuple[str, str, str]] = []
     orphans = 0
-    for batch in Walk(source, 0, bodies, Place()).batches():
+    for batch in Walk(source, 0, bodies, Place(), lambda: BESIDE).batches():
         for table, count in batch.read.items():
             gone = sum(1 for name, _, _ in batch.refused if name == table)
             copied[table] += count - gone
@@ -189,14 +202,15 @@ class _Arrival:
     def _messages(self) -> list[Message]:
         said = self._batch.messages
         there = self._there("messages", [row[0] for _, row in said])
-        new = []
+        new, counts = [], self._counts
         for owner, row in said:
-            if owner not in self._counts:
+            count = counts.get(owner)
+            if count is None:
                 self._refused.append((self._table("messages"), row[0], GONE))
             elif row[0] not in there:
                 there.add(row[0])
-                row[SESSION], row[INDEX] = owner, self._counts[owner]
-                self._counts[owner] += 1
+                row[SESSION], row[INDEX] = owner, count
+                counts[owner] = count + 1
                 new.append(row)
         self._count("messages", len(new))
         return new

@@ -36,14 +36,19 @@ class Origin:
     doubtful: bool = False
     repeated: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing to note but where a row is from."""
-        return not (self.others or self.orphans or self.doubtful)
-
-    def short_note(self, id: int) -> str:
-        """The metadata of a row of which nothing else is to be noted."""
-        return f'{{"legacy":{{"source":{self.takeover},"table":"{self.table}","id":{id}}}}}'
+    def metadata(
+        self,
+        row: OldRow,
+        known: int,
+        notes: dict[str, Any],
+        own: Any = None,
+        unparsed: str | None = None,
+    ) -> str:
+        """A row's metadata; of most rows there is nothing to note but where they are from."""
+        has_more = notes or self.others or self.orphans or self.doubtful or unparsed is not None
+        if not has_more and own in (None, {}) and type(row[1]) is int:
+            return f'{{"legacy":{{"source":{self.takeover},"table":"{self.table}","id":{row[1]}}}}}'
+        return merged(self.note(row, known, notes), own, unparsed)
 
     def note(self, row: OldRow, known: int, notes: dict[str, Any]) -> dict[str, Any]:
         """What a row's metadata says of its origin; `notes` is what did not fit elsewhere."""
@@ -88,6 +93,8 @@ def loose(value: Any) -> str | None:
 
 def number(value: Any) -> int | None:
     """A column as a whole number; None for anything else."""
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         return int(value)
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 16:

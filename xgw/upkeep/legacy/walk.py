@@ -6,23 +6,22 @@ sessions, then request logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xgw.frozen import frozen
 from xgw.store.rows import PayloadRow
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.legacy import messages, sessions
-from xgw.upkeep.legacy.messages import CONTENT, Message
+from xgw.upkeep.legacy.messages import CONTENT, METADATA, TOOL_CALLS, Message
 from xgw.upkeep.legacy.requests import STARTED, Request, from_request
 from xgw.upkeep.legacy.sessions import CREATED, Session
 from xgw.upkeep.legacy.source import REQUESTS, SHAPES, Columns, OldRow, Shape, Source
 from xgw.upkeep.legacy.values import Origin, Refused, loose
 from xgw.upkeep.times import in_order, read_time
 
-BATCH = 500
 SESSIONS_AT_ONCE = 100
-REQUESTS_AT_ONCE = 500
+REQUESTS_AT_ONCE = 100
 NO_TIME = "1970-01-01 00:00:00.000000"
 
 STAGES = (*(f"{shape.name}{part}" for shape in SHAPES for part in ("", " orphans")), "requests")
@@ -53,6 +52,18 @@ class Place:
     time: str = NO_TIME
 
 
+@frozen
+class Limit:
+    """How many rows a batch has, and how many bytes of bodies and the like at which it ends."""
+
+    rows: int
+    bytes: int
+
+    def doubled(self, most: Limit) -> Limit:
+        """Twice as much, up to the most."""
+        return Limit(min(2 * self.rows, most.rows), min(2 * self.bytes, most.bytes))
+
+
 @dataclass(slots=True)
 class Batch:
     """Rows of one stage that are taken over in one transaction, and where the walk stands then.
@@ -62,6 +73,7 @@ class Batch:
     """
 
     place: Place
+    limit: Limit
     sessions: list[Session] = field(default_factory=list)
     messages: list[tuple[str, Message]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -70,11 +82,16 @@ class Batch:
     payloads: tuple[PayloadRow, ...] = ()
     read: dict[str, int] = field(default_factory=dict)
     size: int = 0
+    bytes: int = 0
 
     @property
     def room(self) -> int:
         """How many more rows it takes."""
-        return BATCH - self.size
+        return self.limit.rows - self.size
+
+    def is_full(self, bodies: int) -> bool:
+        """Whether it takes no more, with so many bytes of bodies."""
+        return self.size >= self.limit.rows or self.bytes + bodies >= self.limit.bytes
 
     def count(self, table: str, rows: int) -> None:
         """So many more rows of an older table."""
@@ -88,27 +105,35 @@ class Batch:
 
 
 class Walk:
-    """Makes batches of what the source has behind a place."""
+    """Makes batches of what the source has behind a place; `limit` is asked before each one."""
 
-    def __init__(self, source: Source, takeover: int, bodies: Bodies, place: Place) -> None:
+    def __init__(
+        self,
+        source: Source,
+        takeover: int,
+        bodies: Bodies,
+        place: Place,
+        limit: Callable[[], Limit],
+    ) -> None:
         self._source = source
         self._takeover = takeover
         self._bodies = bodies
         self._place = place
         self._time = place.time
-        self._batch = Batch(place)
+        self._limit = limit
+        self._batch = Batch(place, limit())
 
     def batches(self) -> Iterator[Batch]:
-        """Batches of up to BATCH rows of one stage; the last one says that nothing is left."""
+        """Batches of rows of one stage; the last one says that nothing is left."""
         for stage in STAGES[_NUMBERS[self._place.stage] :]:
             if stage != self._place.stage:
                 self._place = Place(stage, time=self._time)
-            self._batch = Batch(self._place)
+            self._batch = Batch(self._place, self._limit())
             for rowid, done, time in self._through(stage):
                 self._time = time
-                if self._batch.size >= BATCH:
+                if self._batch.is_full(self._bodies.size):
                     yield self._closed(Place(stage, rowid, done, time))
-                    self._batch = Batch(self._place)
+                    self._batch = Batch(self._place, self._limit())
             if stage == STAGES[-1] or self._batch.size:
                 yield self._closed(Place(_NEXT[stage], time=self._time))
 
@@ -190,6 +215,7 @@ class Walk:
                     continue
                 if made[CONTENT] is not None:
                     made[CONTENT] = column(made[CONTENT])
+                batch.bytes += len(made[METADATA]) + len(made[TOOL_CALLS] or "")
                 batch.messages.append((session_id, made))
             batch.count(table, len(some))
             done += len(some)
@@ -213,6 +239,7 @@ class Walk:
                 for row in some:
                     made = from_request(origin, row, time, self._bodies)
                     batch.requests.append(made)
+                    batch.bytes += len(made[-1])
                     time = made[STARTED]
                 batch.count(REQUESTS.name, len(some))
                 rowid = some[-1][0]
