@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from xgw.cli import main
-from xgw.recording.recorder import Ending, Opening, Recorder
+from xgw.recording.recorder import Recorder
+from xgw.recording.requests import Ending, Opening
 from xgw.resent import Body
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction

@@ -27,8 +27,9 @@ from xgw.recording.facts import (
     TurnEnd,
     TurnFacts,
 )
-from xgw.recording.recorder import Arrived, Ending, Opening, Recorder
+from xgw.recording.recorder import Recorder
 from xgw.recording.recovery import Recovery
+from xgw.recording.requests import Arrived, Ending, Opening
 from xgw.store import migrations
 from xgw.store.database import Store
 from xgw.store.payloads import Shelf
@@ -41,11 +42,12 @@ KNOWN = Usage(10, 20, 4, None, 5, 30, {"prompt_tokens": 10}, "provider")
 class Recorded:
     """The parts of a server that record, without its pulse; `told` is what the hub gave out."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writer: type[Writer] = Writer, **options: Any) -> None:
+        """`options` are the writer's."""
         self.store = Store(path)
         migrations.migrate(self.store)
         self.hub = Hub(self._read, events.newest(self.store))
-        self.writer = Writer(self.store, self._published)
+        self.writer = writer(self.store, self._published, **options)
         self.recorder = Recorder(self.writer, self.hub, Shelf())
         self.recovery = Recovery(self.store, self.writer)
         self.told = self.hub.subscribe(lambda _: True)
@@ -194,9 +196,9 @@ class Request:
 
 
 @contextmanager
-def recorded(path: Path) -> Iterator[Recorded]:
+def recorded(path: Path, **options: Any) -> Iterator[Recorded]:
     """A recorder for the block, on a store of its own."""
-    one = Recorded(path)
+    one = Recorded(path, **options)
     try:
         yield one
     finally:

@@ -143,7 +143,7 @@ def _json(start: StartResponse, value: Any) -> Iterable[bytes]:
     return [body]
 
 
-def create_app(loaded: Loaded, store: Store, own_key: str | None = None) -> Flask:
+def create_app(loaded: Loaded, store: Store, own_key: str | None = None, **_: object) -> Flask:
     """As `xgw.web.app` has it."""
     services = Services()
     application = Application(services, loaded.config.server.max_body_bytes)

@@ -17,7 +17,7 @@ from xgw import clock, ids
 from xgw.events import TEXT_LIMIT, TYPES, Envelope
 from xgw.recording.facts import SessionFacts, TurnEnd, TurnFacts
 from xgw.recording.lifecycle import IllegalMove
-from xgw.recording.recorder import Closing, Ending, Opening
+from xgw.recording.requests import Closing, Ending, Opening
 from xgw.store.writer import Patience
 
 SUMS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "total_tokens")

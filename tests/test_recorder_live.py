@@ -16,7 +16,7 @@ from servers import DEADLINE, eventually
 from xgw import clock, ids
 from xgw.events import Envelope
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
-from xgw.recording.recorder import Ending, Opening
+from xgw.recording.requests import Ending, Opening
 from xgw.store.backlog import PENDING_LIMIT
 from xgw.store.writer import Patience
 from xgw.values import Delta

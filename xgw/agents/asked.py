@@ -9,7 +9,7 @@ from xgw.agents.settled import Recorded
 from xgw.providers.transport import Call
 from xgw.recording.facts import ToolEnd
 from xgw.recording.pending import PendingCall, Task
-from xgw.recording.recorder import Said
+from xgw.recording.requests import Said
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from xgw.exchange.exchange import Exchange, GaveUp
 from xgw.providers.transport import Call, Cancelled
 from xgw.queries import wording
 from xgw.recording.facts import AttemptEnd, CompactionEnd, CompactionStart, Retry, Scope
-from xgw.recording.recorder import Ending
+from xgw.recording.requests import Ending
 from xgw.store.payloads import Stored
 from xgw.store.writer import Ticket
 from xgw.values import Answer, UpstreamFailure

@@ -34,7 +34,7 @@ from xgw.exchange.exchange import Exchange, GaveUp
 from xgw.providers.transport import Call, Cancelled
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, MessageFacts, Retry, TurnEnd
-from xgw.recording.recorder import Ending
+from xgw.recording.requests import Ending
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure

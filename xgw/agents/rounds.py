@@ -22,7 +22,7 @@ from xgw.providers.transport import Call
 from xgw.recording.agents import AgentRecord
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
 from xgw.recording.pending import Checkpoint, PendingCall, Progress
-from xgw.recording.recorder import Said
+from xgw.recording.requests import Said
 from xgw.store.writer import Patience
 from xgw.values import ToolCall
 

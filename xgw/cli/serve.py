@@ -96,17 +96,18 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
                 open_once_it_answers(f"{url}/ui/")
             TurnPrinter(services.hub, sys.stdout).start()
 
-        return Server(lambda: _make_app(loaded, store, own_key), listener, [greet]).run()
+        return Server(lambda: _make_app(loaded, store, own_key, lock), listener, [greet]).run()
     finally:
         lock.release()
 
 
-def _make_app(loaded: Loaded, store: Store, own_key: str) -> tuple[Any, Any]:
+def _make_app(loaded: Loaded, store: Store, own_key: str, lock: ServerLock) -> tuple[Any, Any]:
     from xgw.cli.memory import give_back_large_blocks
+    from xgw.recording.scribing import employment
     from xgw.web.app import create_app
 
     give_back_large_blocks()
-    app = create_app(loaded, store, own_key)
+    app = create_app(loaded, store, own_key, employ=employment(store, keep=[lock.fileno()]))
     return app, app.extensions["xgw"]
 
 

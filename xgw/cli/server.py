@@ -77,6 +77,11 @@ class ServerLock:
             lock._announcement.unlink(missing_ok=True)
         return lock
 
+    def fileno(self) -> int:
+        """Its file's descriptor: whoever has it open is a holder."""
+        descriptor: int = self._file.fileno()
+        return descriptor
+
     def announce(self, address: ServerAddress) -> None:
         """Tell other commands where the server is; UsageError if that cannot be written."""
         draft = self._announcement.with_name(f"{self._announcement.name}.{os.getpid()}")

@@ -102,7 +102,7 @@ class TakenOver:
 
 
 def list_taken_over(store: Store) -> list[TakenOver]:
-    """Every older store that was taken over, or partly; none where the schema is older than that."""
+    """Older stores that were taken over, or partly; none where the schema is older than that."""
     import orjson
     import peewee
 

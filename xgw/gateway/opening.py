@@ -16,7 +16,7 @@ from xgw.gateway.placement import Arrival, Place
 from xgw.gateway.state import SessionState
 from xgw.recording.elements import message_of
 from xgw.recording.facts import MessageFacts, SessionFacts, TurnFacts
-from xgw.recording.recorder import Opening
+from xgw.recording.requests import Opening
 from xgw.resent import Body
 
 PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})

@@ -16,7 +16,7 @@ from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.recording.elements import message_of
 from xgw.recording.facts import Scope, ToolEnd, TurnEnd
-from xgw.recording.recorder import Arrived, Closing
+from xgw.recording.requests import Arrived, Closing
 from xgw.store.payloads import Shelf, Stored
 
 CountMessage = Callable[[object], int | None]

@@ -24,7 +24,7 @@ from xgw.recording.facts import (
     ToolStart,
     TurnEnd,
 )
-from xgw.recording.recorder import Ending
+from xgw.recording.requests import Ending
 from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure

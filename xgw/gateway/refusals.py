@@ -12,7 +12,7 @@ from xgw.errors import ApiError
 from xgw.exchange.headers import Headers
 from xgw.exchange.means import Means
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
-from xgw.recording.recorder import Opening
+from xgw.recording.requests import Opening
 from xgw.store.writer import Patience
 
 KEPT_BYTES = 65536

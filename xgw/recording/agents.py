@@ -34,7 +34,8 @@ from xgw.recording.facts import (
     TurnFacts,
 )
 from xgw.recording.pending import Checkpoint, Decision, Progress
-from xgw.recording.recorder import Recorder, Said, add_said
+from xgw.recording.recorder import Recorder
+from xgw.recording.requests import Said, add_said
 from xgw.store.payloads import Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xgw import clock
 from xgw.frozen import frozen
+from xgw.store.rows import PayloadRow
 from xgw.store.transaction import Transaction
+from xgw.store.units import Note, Work
 
 PENDING_LIMIT = 64 << 20
 SHED_STEP = PENDING_LIMIT // 16
 REMAINS_BYTES = 1024
-
-Work = Callable[[Transaction], None]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ ALONE = Part()
 class Ticket:
     """A unit of work on its way; `error` is why it was not committed, if it was not.
 
-    One that is not `urgent` may wait until others are due.
+    One that is not `urgent` may wait until others are due. `note` says the same as `work`, where
+    another process can do it; `then` is called after the commit.
     """
 
     __slots__ = (
@@ -62,17 +63,29 @@ class Ticket:
         "committed",
         "done",
         "error",
+        "note",
         "part",
         "since",
         "size",
+        "then",
         "urgent",
         "work",
     )
 
     def __init__(
-        self, work: Work, size: int, bodies: Bodies | None, part: Part, *, urgent: bool = True
+        self,
+        work: Work,
+        size: int,
+        bodies: Bodies | None,
+        part: Part,
+        *,
+        note: Note | None = None,
+        then: Callable[[], None] | None = None,
+        urgent: bool = True,
     ) -> None:
         self.work = work
+        self.note = note
+        self.then = then
         self.urgent = urgent
         self.size = size
         self.bodies = bodies
@@ -102,7 +115,7 @@ class Ticket:
         """Called by the writer: it was committed, or given up."""
         self.error = error
         self.work = _nothing
-        self.bodies = None
+        self.bodies = self.note = self.then = None
         self.done = True
         self._gate.release()
 
@@ -110,6 +123,7 @@ class Ticket:
         """Called by the writer: nothing but this is left to do."""
         self.work, self.part = remains, Part(lost=self.part.lost)
         self.size, self.bodies = REMAINS_BYTES, None
+        self.note = self.then = None
 
 
 class Backlog:
@@ -223,3 +237,8 @@ class Backlog:
 
 def _nothing(_: Transaction) -> None:
     return None
+
+
+def bodies_of(batch: Sequence[Ticket]) -> list[PayloadRow]:
+    """What all units of a transaction refer to."""
+    return [row for ticket in batch if ticket.bodies is not None for row in ticket.bodies.rows]

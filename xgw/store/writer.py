@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from xgw import clock
-from xgw.errors import ILLEGAL_MOVE, ApiError
 from xgw.events import Envelope
-from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, Work
+from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, bodies_of
 from xgw.store.database import Store
+from xgw.store.handing import Handing
+from xgw.store.outcomes import give_up, log_failure, tell
 from xgw.store.pins import Kept
-from xgw.store.rows import PayloadRow
+from xgw.store.scribe import Employ
 from xgw.store.transaction import Transaction
+from xgw.store.units import Note, Work, begin, carry_out, is_store_trouble
 
 __all__ = ["ALONE", "Bodies", "Part", "Patience", "Ticket", "Work", "Writer"]
 
@@ -46,9 +48,10 @@ class Writer:
     why the last try failed. `kept`: what a sweep of payloads has to leave alone.
     """
 
-    def __init__(self, store: Store, publish: Publish) -> None:
+    def __init__(self, store: Store, publish: Publish, employ: Employ | None = None) -> None:
         self._store = store
         self._publish = publish
+        self._handing = Handing(employ)
         self._wake = threading.Condition(threading.Lock())
         self._backlog = Backlog()
         self.kept = Kept()
@@ -107,23 +110,25 @@ class Writer:
         size: int = 2048,
         bodies: Bodies | None = None,
         part: Part = ALONE,
+        note: Note | None = None,
+        then: Callable[[], None] | None = None,
         urgent: bool = True,
     ) -> Ticket:
-        """Queue a unit; `size` is its memory without `bodies`.
+        """Queue a unit; `size` is its memory without `bodies`, `then` called after its commit.
 
         One that is not `urgent` wakes nobody: it goes with the next one that is and has to come
         after it, when someone waits for it, or at the next `nudge`. What it begins may have ended
         by then, and is written once.
         """
         total = size + (bodies.size() if bodies else 0)
-        ticket = Ticket(work, total, bodies, part, urgent=urgent)
+        ticket = Ticket(work, total, bodies, part, note=note, then=then, urgent=urgent)
         with self._wake:
             dropped = self._backlog.add(ticket)
             if urgent:
                 self._is_due = True
                 self._wake.notify()
         for gone in dropped:
-            _give_up(gone, RuntimeError("dropped: the store was down for too long"))
+            give_up(gone, RuntimeError("dropped: the store was down for too long"))
         return ticket
 
     def nudge(self) -> None:
@@ -168,6 +173,7 @@ class Writer:
     def _run(self) -> None:
         while self._wait_for_work():
             self._write()
+        self._handing.end()
         self._disconnect()
 
     def _wait_for_work(self) -> bool:
@@ -181,30 +187,39 @@ class Writer:
 
     def _write(self) -> None:
         """One transaction over what has queued up by the time that it may begin."""
+        transaction = None
         try:
-            transaction = self._begin()
+            if not self._may_hand_over():
+                transaction = self._begin()
         except sqlite3.DatabaseError as error:
             self._pause(error)
             return
         batch = self._take()
         try:
-            transaction.insert_payloads(_bodies_of(batch))
-            for ticket in batch:
-                ticket.work(transaction)
-            events = transaction.write()
-            transaction.execute("COMMIT")
+            committed = self._handing.write(batch) if transaction is None else None
+            if committed is None:
+                works = [ticket.work for ticket in batch]
+                committed = carry_out(transaction or self._begin(), bodies_of(batch), works)
         except Exception as error:  # noqa: BLE001 - the driver of units: one that fails must not take others along
             self._undo(error)
             return
-        self._settle(batch, transaction.after_commit)
-        if events:
-            _tell(partial(self._publish, events))
+        self._settle(batch, committed.hooks)
+        if committed.events:
+            tell(partial(self._publish, committed.events))
+
+    def _may_hand_over(self) -> bool:
+        """Whether the next transaction may be another process's.
+
+        What it is given leaves the queue before it can be written: not while the file is in
+        trouble. And what it puts there of its own accord no sweep would notice.
+        """
+        in_order = self.down_reason is None and not self._singly and not self.kept.sweeping
+        return in_order and self._handing.pays
 
     def _begin(self) -> Transaction:
         if self._connection is None:
             self._connection = self._store.open_writer()
-        self._connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self._connection, self.kept)
+        return begin(self._connection, self.kept)
 
     def _disconnect(self) -> None:
         """Closing rolls back what is open; the next transaction opens the file anew."""
@@ -218,6 +233,7 @@ class Writer:
             everything = self._all_due or self._singly or self._stop_by is not None
             take = self._backlog.take if everything else self._backlog.take_due
             self._in_hand = take(1 if self._singly else BATCH)
+            self._handing.note(len(self._in_hand))
             self._singly = max(0, self._singly - 1)
             self._all_due = bool(everything and self._backlog)
             self._is_due = self._backlog.is_due
@@ -225,7 +241,7 @@ class Writer:
 
     def _undo(self, error: Exception) -> None:
         """Nothing was committed. The file's fault: again later; a unit's: it alone will fail."""
-        trouble = isinstance(error, sqlite3.DatabaseError) and _is_store_trouble(error)
+        trouble = is_store_trouble(error)
         with self._wake:
             batch, self._in_hand = self._in_hand, []
             self._all_due = True
@@ -239,8 +255,8 @@ class Writer:
             return
         self._disconnect()
         if len(batch) == 1:
-            _log_failure(error)
-            _give_up(batch[0], error)
+            log_failure(error)
+            give_up(batch[0], error)
 
     def _settle(self, batch: list[Ticket], hooks: Sequence[Callable[[], None]]) -> None:
         """After the commit: whoever waits may go on."""
@@ -253,8 +269,10 @@ class Writer:
         if was_down:
             log.warning("the store is back")
         for hook in hooks:
-            _tell(hook)
+            tell(hook)
         for ticket in batch:
+            if ticket.then is not None:
+                tell(ticket.then)
             ticket.finish()
 
     def _pause(self, error: Exception) -> None:
@@ -268,60 +286,7 @@ class Writer:
             self._backlog.settle(lost)
         log.error("%d units of work are lost: %s", len(lost), error)
         for ticket in lost:
-            _give_up(ticket, RuntimeError("the store could not be written before the end"))
+            give_up(ticket, RuntimeError("the store could not be written before the end"))
 
     def _is_too_late(self) -> bool:
         return self._stop_by is not None and clock.monotonic() >= self._stop_by
-
-
-def _bodies_of(batch: Sequence[Ticket]) -> list[PayloadRow]:
-    """What all units of a transaction refer to."""
-    return [row for ticket in batch if ticket.bodies is not None for row in ticket.bodies.rows]
-
-
-def _log_failure(error: Exception) -> None:
-    """A refusal is told to whoever asked; that rows have moved on, or are gone, is no fault."""
-    if isinstance(error, ApiError) and error.code != ILLEGAL_MOVE:
-        return
-    fault = None if isinstance(error, ApiError | sqlite3.IntegrityError) else error
-    level = logging.WARNING if fault is None else logging.ERROR
-    log.log(level, "a unit of work could not be recorded: %s", error, exc_info=fault)
-
-
-def _give_up(ticket: Ticket, error: Exception) -> None:
-    ticket.finish(error)
-    if ticket.part.lost is not None:
-        _tell(ticket.part.lost)
-
-
-def _tell(reader: Callable[[], None]) -> None:
-    """Whoever is told of a commit, or of a loss, may fail: that changes nothing for the others."""
-    try:
-        reader()
-    except Exception:  # around a subscriber
-        log.exception("whoever was told of what became of a unit of work failed")
-
-
-TROUBLES = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_READONLY,
-    }
-)
-
-
-def _is_store_trouble(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file, not the unit, is at fault."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return isinstance(error, sqlite3.OperationalError)
-    return code & 0xFF in TROUBLES

@@ -40,6 +40,7 @@ from xgw.recording.recorder import Recorder
 from xgw.recording.recovery import Recovery, wait_for
 from xgw.store.database import Store
 from xgw.store.payloads import Shelf
+from xgw.store.scribe import Employ
 from xgw.store.writer import Writer
 from xgw.upkeep.prune import Prune
 from xgw.upkeep.retention import Retention
@@ -71,7 +72,13 @@ class Services:
     """Everything that lives behind the application in the serving process."""
 
     def __init__(
-        self, loaded: Loaded, store: Store, own_key: str | None = None, *, serves: bool = True
+        self,
+        loaded: Loaded,
+        store: Store,
+        own_key: str | None = None,
+        *,
+        serves: bool = True,
+        employ: Employ | None = None,
     ) -> None:
         """`serves`: this process has the lock of the store's server, and it alone deletes."""
         self.serves = serves
@@ -83,7 +90,7 @@ class Services:
         self.counter = TokenCounter()
         self.transport = Transport()
         self.hub = Hub(self._read_events, events.newest(store))
-        self.writer = Writer(store, self._published)
+        self.writer = Writer(store, self._published, employ)
         self.recorder = Recorder(self.writer, self.hub, Shelf(others_delete=not serves))
         self.recovery = Recovery(store, self.writer)
         self.following = Following(store, self.hub)
@@ -212,7 +219,12 @@ class Reader(Services):
 
 
 def create_app(
-    loaded: Loaded, store: Store, own_key: str | None = None, *, serves: bool = True
+    loaded: Loaded,
+    store: Store,
+    own_key: str | None = None,
+    *,
+    serves: bool = True,
+    employ: Employ | None = None,
 ) -> Flask:
     """The application; `app.extensions["xgw"]` is its Services, to be started by the server.
 
@@ -220,7 +232,7 @@ def create_app(
     the store, or come to.
     """
     app = Flask("xgw", static_folder=None)
-    services = Services(loaded, store, own_key, serves=serves)
+    services = Services(loaded, store, own_key, serves=serves, employ=employ)
     app.extensions["xgw"] = services
     register_errors(app)
     app.register_blueprint(create_api())

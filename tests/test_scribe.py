@@ -1,0 +1,212 @@
+"""The scribe: what it writes is what the server would write, and nothing is lost with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from locking import holder
+from recorded import Recorded, attempt, ended, message, recorded, result, tool
+from servers import DEADLINE, eventually
+from xgw import clock, ids
+from xgw.recording.facts import Scope, TurnEnd, TurnFacts
+from xgw.recording.requests import Ending, Opening
+from xgw.recording.scribing import employment
+from xgw.store import migrations
+from xgw.store.database import Store
+from xgw.store.payloads import Stored, load
+from xgw.store.rows import digest
+from xgw.store.scribe import MOST_BYTES, Employ, Scribe
+from xgw.store.transaction import Transaction
+from xgw.store.writer import Ticket, Writer
+
+TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "payloads", "events")
+Call = tuple[Opening, Ending]
+
+CROWD = 20
+ROUNDS = 5
+"""So many crowds in a row are the rule."""
+
+
+class Listening(Writer):
+    """A writer that keeps what it was given."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.heard: list[dict[str, Any]] = []
+
+    def submit(self, *arguments: Any, **options: Any) -> Ticket:
+        self.heard.append(options)
+        return super().submit(*arguments, **options)
+
+
+class Crowded:
+    """A recorder whose writer has a scribe, and calls that all begin and end at once."""
+
+    def __init__(self, scene: Recorded, scribes: list[Scribe]) -> None:
+        self._scene = scene
+        self._scribes = scribes
+        for _ in range(ROUNDS):
+            self.expect_written(self.crowd())
+        eventually(lambda: scribes and scribes[0].is_there)
+
+    @property
+    def pid(self) -> int:
+        return self._scribes[0].pid
+
+    def crowd(self, *more: Call, bodies: tuple[Stored, ...] = ()) -> list[Ticket]:
+        """Calls that begin and end in one batch, and these."""
+        entered, go = threading.Event(), threading.Event()
+
+        def wait(_: Transaction) -> None:
+            entered.set()
+            assert go.wait(DEADLINE)
+
+        self._scene.writer.submit(wait)
+        assert entered.wait(DEADLINE)
+        tickets = self.calls(*more, bodies=bodies)
+        go.set()
+        return tickets
+
+    def calls(self, *more: Call, bodies: tuple[Stored, ...] = ()) -> list[Ticket]:
+        """Calls that begin and end as the writer comes to them."""
+        recorder, tickets = self._scene.recorder, []
+        for opening, ending in (*(call() for _ in range(CROWD)), *more):
+            tickets += [recorder.begin(opening, bodies), recorder.finish(ending, ())]
+        return tickets
+
+    def expect_written(self, tickets: list[Ticket]) -> None:
+        """All of them were committed, and told of."""
+        for ticket in tickets:
+            assert ticket.wait(DEADLINE)
+            assert ticket.committed
+        [(newest,)] = self.store.sql("SELECT max(seq) FROM events")
+        eventually(lambda: self._scene.hub.newest == newest)
+
+    @property
+    def store(self) -> Store:
+        return self._scene.store
+
+    @property
+    def down_reason(self) -> str | None:
+        return self._scene.writer.down_reason
+
+    def stored(self, content: bytes) -> Stored:
+        return self._scene.recorder.shelf.whole(content)
+
+    def turns(self) -> int:
+        """How many have ended well."""
+        return len(self._scene.rows("turns", "status = 'success'"))
+
+
+def call() -> Call:
+    turn_id, at = ids.mint("turn"), clock.now()
+    scope = Scope("default", None, turn_id, ids.mint("run"), ids.trace_id_of(turn_id))
+    first, turn = attempt(at), TurnFacts(scope, at, "chat.completions", "Hello", None)
+    opening = Opening(scope, at, turn=turn, messages=(message("user", "Hello"),), attempt=first)
+    end = TurnEnd("finished", at, 5, finish_reason="stop", final_output="Hi")
+    said = (message("assistant", "Hi"),)
+    ending = Ending(scope, first, ended("success", answered=True), messages=said, turn=end)
+    return opening, ending
+
+
+def employing(store: Store) -> Employ:
+    employ = employment(store, keep=())
+    if employ is None:
+        pytest.skip("there is but one core, or no way to start a scribe")
+    return employ
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[Crowded]:
+    scribes: list[Scribe] = []
+    employ = employing(Store(tmp_path / "xgw.db"))
+
+    def employed() -> Scribe | None:
+        scribe = employ()
+        assert scribe is not None
+        scribes.append(scribe)
+        return scribe
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
+        yield Crowded(scene, scribes)
+    assert len(scribes) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(scribes[0].pid, 0)
+
+
+def test_it_writes_what_the_server_would(tmp_path: Path) -> None:
+    with recorded(tmp_path / "one.db", writer=Listening) as one:
+        session = one.session()
+        first = one.turn(session, first=True, said="Ünicode, and a long text: " + "long " * 1000)
+        tools = tool(1), tool(2)
+        first.ask_for_tools(*tools)
+        again = one.again(first, resumed="tool_result", results=tuple(map(result, tools)))
+        again.succeed("An answer that is long, too. " * 100)
+        one.turn(session).fail()
+        one.turn().succeed()
+        heard = one.writer.heard  # type: ignore[attr-defined]
+        other = Store(tmp_path / "other.db")
+        migrations.migrate(other)
+        scribe = employing(other)()
+        assert scribe is not None
+        eventually(lambda: scribe.is_there)
+        told = []
+        for options in heard:
+            told += scribe.write(options["bodies"].rows, [options["note"]]) or []
+        scribe.dismiss()
+        assert told == one.events()
+        for table in TABLES:
+            query = f"SELECT * FROM {table} ORDER BY rowid"
+            assert other.sql(query) == one.store.sql(query), table
+        other.close()
+
+
+def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> None:
+    os.kill(crowded.pid, signal.SIGKILL)
+    crowded.expect_written(crowded.crowd())
+    crowded.expect_written(crowded.crowd())
+    assert crowded.turns() == (ROUNDS + 2) * CROWD
+    [warning] = caplog.messages
+    assert "the server writes by itself" in warning
+
+
+def test_a_unit_that_cannot_be_written_fails_alone(
+    crowded: Crowded, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "xgw.store")
+    once = call()
+    crowded.expect_written(crowded.crowd(once))
+    *tickets, begin, end = crowded.crowd(once)
+    crowded.expect_written(tickets)
+    assert begin.wait(DEADLINE)
+    assert end.wait(DEADLINE)
+    assert begin.error is not None
+    assert end.error is not None
+    assert crowded.turns() == (ROUNDS + 2) * CROWD + 1
+
+
+def test_the_store_is_locked(crowded: Crowded) -> None:
+    with holder(crowded.store.path) as other:
+        other.take()
+        tickets = crowded.calls()
+        eventually(lambda: crowded.down_reason == "database is locked")
+        assert not any(ticket.committed for ticket in tickets)
+        other.release()
+        crowded.expect_written(tickets)
+    crowded.expect_written(crowded.crowd())
+    assert crowded.turns() == (ROUNDS + 2) * CROWD
+
+
+def test_bodies_that_are_large(crowded: Crowded) -> None:
+    content = os.urandom(MOST_BYTES + 1)
+    crowded.expect_written(crowded.crowd(bodies=(crowded.stored(content),)))
+    assert crowded.turns() == (ROUNDS + 1) * CROWD
+    assert load(crowded.store, digest(content).hex()) == content
