@@ -396,6 +396,16 @@ def test_what_was_compacted_in_a_task_stays_so(gate: AgentGate) -> None:
     assert began["payload"]["agent_name"] == "long"
 
 
+def test_a_bug_report_of_it_has_the_results_that_are_there(gate: AgentGate) -> None:
+    answer = waiting(gate, asks(to("careful"), ("f", "flood", "{}")), asks(NOTE))
+    report = gate.gate.get(f"/export/sessions/{answer['sessionId']}").json
+    handed, flooded = report["runs"][0]["checkpoint"]["pending_tool_calls"]
+    assert (flooded["state"], flooded["result"]) == ("ended", "x" * 5000)
+    (asked,) = handed["task"]["pending_tool_calls"]
+    assert (asked["state"], asked["name"]) == ("awaits_approval", "note")
+    assert gate.cancel(answer["turnId"]).status == 200
+
+
 # -- the agents change meanwhile -------------------------------------------------------------------
 
 
