@@ -41,10 +41,14 @@ base_url = "{url}"
 [agents.a]
 model = "m"
 handoffs = ["careful"]
+[agents.a.modes.chat]
+max_iterations = {most}
 [agents.careful]
 model = "p1/books"
 instructions = "{instructions}"
 tools = ["note"]
+[agents.careful.modes.chat]
+max_iterations = {most}
 [tools.note]
 python = "{file}:note"
 approval = "always"
@@ -410,17 +414,17 @@ def test_a_bug_report_of_it_has_the_results_that_are_there(gate: AgentGate) -> N
 
 
 def test_an_agent_that_changes_meanwhile_goes_on_as_it_was(tmp_path: Path) -> None:
-    def config(instructions: str) -> str:
-        return CONFIG.format(url=model.url, file=FILE, instructions=instructions)
+    def config(instructions: str, most: int) -> str:
+        return CONFIG.format(url=model.url, file=FILE, instructions=instructions, most=most)
 
     model, task = Model(), to("careful")
     try:
-        with installed(tmp_path, config("Be careful.")) as one:
+        with installed(tmp_path, config("Be careful.", 9)) as one:
             server = one.serve()
             gate = Running(server, model, one.store)
             model.will(asks(task), asks(NOTE))
             answer = gate.post({"message": "go"}, "/agents/a/chat").json
-            (tmp_path / "xgw.toml").write_text(config("Be bold."))
+            (tmp_path / "xgw.toml").write_text(config("Be bold.", 1))
             eventually(lambda: gate.get("/agents/careful").json["instructions"] == "Be bold.")
             model.will(says("noted"), says("done"))
             run = gate.post(
