@@ -22,6 +22,7 @@ from agents_fixtures import (
 )
 from api_socket import ApiSocket
 from faults import Running
+from filled_store import FilledStore
 from scripted_model import CUT, Answer, Model, Row, delta, result, says, stream, streams, user
 from servers import eventually, installed
 from test_agents_approvals import decide, decisions
@@ -408,6 +409,47 @@ def test_a_bug_report_of_it_has_the_results_that_are_there(gate: AgentGate) -> N
     (asked,) = handed["task"]["pending_tool_calls"]
     assert (asked["state"], asked["name"]) == ("awaits_approval", "note")
     assert gate.cancel(answer["turnId"]).status == 200
+
+
+def test_a_task_that_was_done_when_the_process_ended_is_not_asked_about_again(
+    gate: AgentGate,
+) -> None:
+    """It ended between the other agent's answer and the end of the call: no kill hits that."""
+    filled = FilledStore(Path(gate.gate.services.store.path).parent)
+    session = filled.session(kind="agent", agent_name="a", message_count=3)
+    own = {"agent_name": "a", "endpoint": None, "status": "running", "ended_at": None}
+    turn = filled.turn(session, user_input="go", **own)
+    task = {"next": "answer", "step_id": None, "pending_tool_calls": [], "messages_upto": 2}
+    run = filled.run(turn, status="paused", ended_at=None)
+    asking = filled.step(run, turn, session_id=session, tool_calls=[])
+    failed = {"status": "error", "error_type": "interrupted", "parent_step_id": asking}
+    handoff = filled.step(
+        run, turn, session_id=session, step_index=1, step_type="handoff", **failed
+    )
+    id, name, arguments = to("careful")
+    call = {
+        "tool_call_id": id,
+        "name": name,
+        "arguments": arguments,
+        "state": "open",
+        "arguments_json_valid": True,
+        "incomplete": False,
+        "step_id": handoff,
+        "task": {**task, "agent_name": "careful", "step_ids": [handoff]},
+    }
+    kept = {"step_id": asking, "pending_tool_calls": [call], "messages_upto": 2}
+    filled.change("runs", run, checkpoint=filled.json({"next": "tools", **kept}))
+    filled.message(session, turn, 0, content="go", run_id=run)
+    asked = requested(to("careful"))["tool_calls"]
+    said = {"role": "assistant", "run_id": run}
+    filled.message(session, turn, 1, content=None, tool_calls=filled.json(asked), **said)
+    inside = filled.json({"handoff": handoff})
+    filled.message(session, turn, 2, content="9 euros", metadata=inside, **said)
+    filled.close()
+    gate.model.will(says("It costs 9."))
+    assert gate.post(f"/runs/{run}/resume", {}).status == 201
+    assert gate.ended({"turnId": turn})["final_output"] == "It costs 9."
+    assert gate.sent(0)[1:] == [user("go"), requested(to("careful")), result("h1", "9 euros")]
 
 
 # -- the agents change meanwhile -------------------------------------------------------------------
