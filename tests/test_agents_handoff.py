@@ -33,6 +33,8 @@ NAMED: Row = {
     },
     "round.trip": {"model": "m", "handoffs": ("a", "billing")},
     "tight": agent(handoffs=("billing",), limits={"max_turn_tokens": 20}),
+    "noted": {"model": "m", "handoffs": ("noting",)},
+    "noting": {"model": "m", "tools": ("remember",)},
     "quick": agent(handoffs=("slow",)),
     "slow": {"model": "m", "tools": ("stuck",), "limits": {"max_seconds": 0.2}},
 }
@@ -184,6 +186,23 @@ def test_of_many_tasks_eight_are_worked_on_at_once(gate: AgentGate) -> None:
     assert gate.say("go")["message"]["content"] == "all"
     assert gate.sent(-1)[-11:] == [result(f"h{n}", f"did {n}") for n in range(11)]
     assert max(most) == 8
+
+
+def test_agents_that_work_at_the_same_time_have_one_memory(gate: AgentGate) -> None:
+    tasks = [(f"h{n}", "handoff_to_noting", f'{{"message": "{n}"}}') for n in range(4)]
+    keys = {f"{task} {note}" for task in range(4) for note in range(10)}
+
+    def notes(peer: Peer, asked: Asked) -> None:
+        task = asked.json["messages"][-1]["content"]
+        values = [f'{{"key": "{task} {n}", "value": "x"}}' for n in range(10)]
+        asks(*[(f"r{n}", "remember", value) for n, value in enumerate(values)])(peer, asked)
+
+    gate.model.will(asks(*tasks), *[notes] * 4, *[says("noted")] * 4, says("all"))
+    answer = gate.say("go", name="noted")
+    kept = gate.gate.get(f"/sessions/{answer['sessionId']}").json["working_memory"]
+    assert kept.keys() == keys
+    system = gate.sent(-1)[0]["content"]
+    assert all(f'"{key}"' in system for key in keys)
 
 
 CONFIG = """

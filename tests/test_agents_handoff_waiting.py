@@ -22,6 +22,7 @@ from agents_fixtures import (
 )
 from api_socket import ApiSocket
 from faults import Running
+from filled_store import FilledStore
 from scripted_model import CUT, Answer, Model, Row, delta, result, says, stream, streams, user
 from servers import eventually, installed
 from test_agents_approvals import decide, decisions
@@ -41,10 +42,14 @@ base_url = "{url}"
 [agents.a]
 model = "m"
 handoffs = ["careful"]
+[agents.a.modes.chat]
+max_iterations = {most}
 [agents.careful]
 model = "p1/books"
 instructions = "{instructions}"
 tools = ["note"]
+[agents.careful.modes.chat]
+max_iterations = {most}
 [tools.note]
 python = "{file}:note"
 approval = "always"
@@ -396,21 +401,72 @@ def test_what_was_compacted_in_a_task_stays_so(gate: AgentGate) -> None:
     assert began["payload"]["agent_name"] == "long"
 
 
+def test_a_bug_report_of_it_has_the_results_that_are_there(gate: AgentGate) -> None:
+    answer = waiting(gate, asks(to("careful"), ("f", "flood", "{}")), asks(NOTE))
+    report = gate.gate.get(f"/export/sessions/{answer['sessionId']}").json
+    handed, flooded = report["runs"][0]["checkpoint"]["pending_tool_calls"]
+    assert (flooded["state"], flooded["result"]) == ("ended", "x" * 5000)
+    (asked,) = handed["task"]["pending_tool_calls"]
+    assert (asked["state"], asked["name"]) == ("awaits_approval", "note")
+    assert gate.cancel(answer["turnId"]).status == 200
+
+
+def test_a_task_that_was_done_when_the_process_ended_is_not_asked_about_again(
+    gate: AgentGate,
+) -> None:
+    """It ended between the other agent's answer and the end of the call: no kill hits that."""
+    filled = FilledStore(Path(gate.gate.services.store.path).parent)
+    session = filled.session(kind="agent", agent_name="a", message_count=3)
+    own = {"agent_name": "a", "endpoint": None, "status": "running", "ended_at": None}
+    turn = filled.turn(session, user_input="go", **own)
+    task = {"next": "answer", "step_id": None, "pending_tool_calls": [], "messages_upto": 2}
+    run = filled.run(turn, status="paused", ended_at=None)
+    asking = filled.step(run, turn, session_id=session, tool_calls=[])
+    failed = {"status": "error", "error_type": "interrupted", "parent_step_id": asking}
+    handoff = filled.step(
+        run, turn, session_id=session, step_index=1, step_type="handoff", **failed
+    )
+    id, name, arguments = to("careful")
+    call = {
+        "tool_call_id": id,
+        "name": name,
+        "arguments": arguments,
+        "state": "open",
+        "arguments_json_valid": True,
+        "incomplete": False,
+        "step_id": handoff,
+        "task": {**task, "agent_name": "careful", "step_ids": [handoff]},
+    }
+    kept = {"step_id": asking, "pending_tool_calls": [call], "messages_upto": 2}
+    filled.change("runs", run, checkpoint=filled.json({"next": "tools", **kept}))
+    filled.message(session, turn, 0, content="go", run_id=run)
+    asked = requested(to("careful"))["tool_calls"]
+    said = {"role": "assistant", "run_id": run}
+    filled.message(session, turn, 1, content=None, tool_calls=filled.json(asked), **said)
+    inside = filled.json({"handoff": handoff})
+    filled.message(session, turn, 2, content="9 euros", metadata=inside, **said)
+    filled.close()
+    gate.model.will(says("It costs 9."))
+    assert gate.post(f"/runs/{run}/resume", {}).status == 201
+    assert gate.ended({"turnId": turn})["final_output"] == "It costs 9."
+    assert gate.sent(0)[1:] == [user("go"), requested(to("careful")), result("h1", "9 euros")]
+
+
 # -- the agents change meanwhile -------------------------------------------------------------------
 
 
 def test_an_agent_that_changes_meanwhile_goes_on_as_it_was(tmp_path: Path) -> None:
-    def config(instructions: str) -> str:
-        return CONFIG.format(url=model.url, file=FILE, instructions=instructions)
+    def config(instructions: str, most: int) -> str:
+        return CONFIG.format(url=model.url, file=FILE, instructions=instructions, most=most)
 
     model, task = Model(), to("careful")
     try:
-        with installed(tmp_path, config("Be careful.")) as one:
+        with installed(tmp_path, config("Be careful.", 9)) as one:
             server = one.serve()
             gate = Running(server, model, one.store)
             model.will(asks(task), asks(NOTE))
             answer = gate.post({"message": "go"}, "/agents/a/chat").json
-            (tmp_path / "xgw.toml").write_text(config("Be bold."))
+            (tmp_path / "xgw.toml").write_text(config("Be bold.", 1))
             eventually(lambda: gate.get("/agents/careful").json["instructions"] == "Be bold.")
             model.will(says("noted"), says("done"))
             run = gate.post(

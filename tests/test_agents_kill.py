@@ -265,13 +265,15 @@ def begin_handed_over(killed: Killed) -> None:
         "others approval": [asks(call("effect", "others approval")), asks(guarded("approval"))],
         "others approved": [asks(guarded("approved", "guarded_hang"))],
         "others cancelled": [asks(guarded("cancelled"))],
+        "others dropped": [asks(hangs("others dropped"))],
         "others others": [asks(hand_over("all of it", "c")), asks(*both("others others"))],
     }.items():
         count = len(killed.model.asked) + 1 + len(more)
         killed.model.will(asks(hand_over(f"do {session}")), *more)
         killed.say("go", session)
         eventually(lambda count=count: len(killed.model.asked) == count)
-    eventually(lambda: killed.effects("others tool"))
+    for session in ("others tool", "others dropped"):
+        eventually(lambda session=session: killed.effects(session))
     eventually((killed.folder / "tried others safe").exists)
     eventually(lambda: "success" in statuses(killed, "others others"))
     for session in ("others approval", "others approved", "others cancelled"):
@@ -497,6 +499,22 @@ def test_a_turn_that_waits_in_a_task_can_be_cancelled(killed: Killed) -> None:
         *(("llm_call", "success", None), ("tool_call", "cancelled", "no_result")),
     ]
     assert killed.effects("others cancelled") == []
+
+
+def test_a_resumed_run_that_waits_in_a_task_can_be_cancelled(killed: Killed) -> None:
+    session = "others dropped"
+    run = killed.unsure(session)
+    killed.act(f"/turns/{killed.turn(session)['id']}/cancel")
+    assert killed.ended(session)["ended_by"] == "user_cancel"
+    lost, dropped = killed.steps(session, "handoff")
+    assert (lost["status"], dropped["status"], dropped["run_id"]) == (
+        *("error", "cancelled", run["id"]),
+    )
+    killed.say("next", session, wait=60)
+    task = requested(hand_over(f"do {session}"))
+    none = result("h1", "Error: no result: it was cancelled")
+    assert killed.sent() == [user("go"), task, none, user("next")]
+    assert killed.effects(session) == [session]
 
 
 def under(killed: Killed, handoff: Row) -> list[tuple[str, str, str | None]]:

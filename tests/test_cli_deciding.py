@@ -95,19 +95,19 @@ def test_a_turn_that_waits_is_told_and_goes_on_as_it_is_decided(chat: Chat) -> N
     assert "does not wait for a decision: it is success" in again.stderr
 
 
-@pytest.mark.parametrize("is_served", [False, True], ids=["alone", "served"])
-def test_whose_call_it_is_and_which_of_two_with_one_id(alone: Chat, is_served: bool) -> None:
+def test_whose_call_it_is_and_which_of_two_with_one_id(alone: Chat) -> None:
     """Two tasks were handed over, and the agent that has them asks for the same twice."""
     with (alone.installation.folder / "xgw.toml").open("a") as config:
         config.write(BOSS)
-    if is_served:
-        alone.installation.serve()
+    alone.installation.serve()
     tasks = [(f"h{n}", "handoff_to_helper", '{"message": "do it"}') for n in range(2)]
     alone.model.will(asks(*tasks), asks(NOTE), asks(NOTE), says("one"), says("two"), says("both"))
-    done = alone.run("-a", "boss", "go")
+    done = alone.run("-a", "boss", "--details", "go")
     run = alone.show()["runs"][0]["id"]
     waits = f'xgw: {run} waits: note {{"text":"x"}} of agent helper (call_1)'
-    *lines, decide = done.stderr.splitlines()
+    told = done.stderr.splitlines()
+    assert sum('note {"text": "x"} (call_1) · agent helper' in line for line in told) == 2
+    *lines, decide = (line for line in told if line.startswith("xgw: "))
     assert lines == [waits, waits]
     decide_with, step = decide.removesuffix(", or xgw deny").rsplit(" ", 1)
     assert decide_with == f"xgw: decide with xgw approve {run} call_1 --step"

@@ -40,7 +40,8 @@ class Done:
     @property
     def text(self) -> str | None:
         """What it said last."""
-        return next((m["content"] for m in self.said[::-1] if m["role"] == "assistant"), None)
+        texts = (m["content"] for m in self.said[::-1] if m["role"] == "assistant")
+        return next(filter(None, texts), None)
 
 
 NOTHING_DONE = Done()

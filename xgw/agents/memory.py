@@ -5,6 +5,7 @@ It is part of every following call, so it is small; the history is not kept in i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,12 @@ _HEAD = "Your working memory: what you noted with the tools remember and forget.
 class Memory:
     """The working memory of one session, for the turn that is under way.
 
-    `mask` takes secrets out of what is noted.
+    `mask` takes secrets out of what is noted. `changing` is held from a change until that is on its
+    way to the record: agents that work on tasks at the same time have one memory.
     """
 
     def __init__(self, held: Any = None, mask: Callable[[str], str] = str) -> None:
+        self.changing = threading.Lock()
         self._held: dict[str, Any] = dict(held) if isinstance(held, dict) else {}
         self._mask = mask
 

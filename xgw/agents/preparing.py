@@ -152,8 +152,11 @@ def _as_it_was(definition: Definition, snapshot: Mapping[str, Any]) -> Definitio
     now = definition.table
     limits = now.limits.model_copy(update=snapshot["limits"])
     room = now.context.model_copy(update=snapshot["context"])
-    task = now.modes.task.model_copy(update={"planner": snapshot.get("planner", False)})
-    modes = now.modes.model_copy(update={"task": task})
+    # The limits are those of the turn's mode: what a mode has of its own now is another's.
+    own = {"max_iterations": None}
+    chat = now.modes.chat.model_copy(update=own)
+    task = now.modes.task.model_copy(update={**own, "planner": snapshot.get("planner", False)})
+    modes = now.modes.model_copy(update={"chat": chat, "task": task})
     parts = {"limits": limits, "context": room, "modes": modes}
     table = now.model_copy(update={**kept, **parts})
     return replace(definition, table=table, instructions=snapshot["instructions"])

@@ -151,7 +151,8 @@ class ToolSteps:
             return self._hand_over(Handoff(step_id, partner, message, known), stop)
 
         calls = {number: as_decided(asked.pending[number]) for number in numbers}
-        return Round(self._definition, self._pool, calls, hand_over)
+        changing = self._desk.memory.changing
+        return Round(self._definition, self._pool, calls, hand_over, changing)
 
     def _settled(self, asked: Asked) -> list[Outcome]:
         """The outcomes of calls that are not run."""

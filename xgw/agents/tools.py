@@ -73,9 +73,11 @@ class Round:
         pool: Pool,
         calls: Mapping[int, ToolCall],
         hand_over: HandOver = _refuse,
+        changing: threading.Lock | None = None,
     ) -> None:
         self._definition = definition
         self._hand_over = hand_over
+        self._changing = changing or threading.Lock()
         self._pool = pool
         self._calls = calls
         self._ended: queue.SimpleQueue[tuple[int, Outcome | None] | None] = queue.SimpleQueue()
@@ -109,7 +111,8 @@ class Round:
                     continue
                 if found.tool.own is not None:
                     # The next one begins once this one's change is recorded.
-                    yield from filter(None, [self._called(found)])
+                    with self._changing:
+                        yield from filter(None, [self._called(found)])
                     continue
                 due[position] = (began + found.tool.timeout_seconds, found)
                 pool = self._pool if found.tool.partner is None else partners

@@ -75,7 +75,8 @@ def _results(payload: Payload) -> str:
 
 def _approval(payload: Payload) -> str:
     by = f"by {payload['by']}" if payload.get("by") else None
-    return joined(_call(payload), payload.get("decision"), by)
+    asking = f"agent {payload['agent_name']}" if payload.get("agent_name") else None
+    return joined(_call(payload), asking, payload.get("decision"), by)
 
 
 def _compacted(payload: Payload) -> str:

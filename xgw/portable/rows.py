@@ -12,6 +12,7 @@ from xgw import clock
 from xgw.events import TEXTS, cut_text
 from xgw.portable.chosen import Chosen
 from xgw.queries.texts import OF_MESSAGES, OF_TURNS, bring_back, bring_back_events
+from xgw.recording.checkpoints import entries_of
 from xgw.store import told
 from xgw.store.digits import whole_id
 from xgw.store.fields import IdField, JsonField, MomentField, TimeField, ToldField
@@ -55,6 +56,10 @@ def read_rows(chosen: Chosen, table: str) -> Iterator[Row]:
             bring_back(chosen.store, rows, _TEXTS[table])
         elif table == "events":
             bring_back_events(chosen.store, rows, cut=str)
+        elif table == "runs":
+            kept = (row["checkpoint"] for row in rows)
+            calls = [call for one in kept if isinstance(one, dict) for call in entries_of(one)]
+            bring_back(chosen.store, calls, ("result",))
         yield from rows
 
 
