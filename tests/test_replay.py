@@ -368,6 +368,17 @@ def test_an_app_does_not_see_what_was_tried_in_vain(play: Any) -> None:
     assert playing.post(SENT) == (200, json.loads(handmade.ANSWERED))
 
 
+def test_what_the_gateway_did_before_is_waited_for_too(play: Any) -> None:
+    """The clock of an exchange starts when it goes out, that of its record when it came in."""
+    late = {"ended_at": handmade.NOON.replace(":00.", ":02."), "latency_ms": 600}
+    playing = play(tries(late), speed=1)
+    begun = time.monotonic()
+
+    assert playing.post(SENT)[0] == 200
+
+    assert time.monotonic() - begun > 0.9
+
+
 def test_an_upstream_repeats_every_try(play: Any) -> None:
     playing = play(tries(TOO_MANY, NO_ANSWER, {}), every_try=True)
 
