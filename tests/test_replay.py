@@ -418,6 +418,13 @@ def test_it_answers_under_its_own_name_alone(play: Any) -> None:
         connection.close()
 
 
+def test_what_is_nowhere_is_named_with_where_to_go(play: Any) -> None:
+    status, body = play(whole()).ask("GET", "/")
+
+    assert status == 404
+    assert body["error"]["message"].startswith("there is nothing at GET /: the base URL")
+
+
 def test_models_are_those_of_the_record(play: Any) -> None:
     playing = play(whole())
 

@@ -132,8 +132,9 @@ def _waited_ms(first: Row, last: Row) -> int:
     """How long a call took but for its last try: also what the gateway did before that went out."""
     before = (last["started_at"] - first["started_at"]) / clock.MICROSECOND / 1000
     whole = (last["ended_at"] - first["started_at"]) / clock.MICROSECOND / 1000
-    timed = last["latency_ms"]
-    return max(0, round(before if timed is None else max(before, whole - timed)))
+    timed: int | None = last["latency_ms"]
+    waited: float = before if timed is None else max(before, whole - timed)
+    return max(0, round(waited))
 
 
 def load(store: Store, recording: Recording) -> Recorded:
