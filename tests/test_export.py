@@ -349,6 +349,8 @@ def test_from_a_terminal_it_goes_into_a_file_of_the_ids_name(
         (("--filter", "state:nonsense"), 2, "state must be one of"),
         (("--filter", "nothing-has-this"), 1, "no session fits 'nothing-has-this'"),
         (("checkout-42", "--filter", "x"), 2, "give ids or --filter, not both"),
+        (("--filter", "colour:blue"), 2, "--filter: there is no word 'colour'"),
+        (("checkout-42", "-o", ""), 2, "-o names no file"),
         (("checkout-42", "--format", "xml"), 2, "'xml' is not one of json, jsonl"),
         (("checkout-42", "-o", "/proc/none/x.json"), 1, "/proc/none/x.json cannot be written"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_fixtures import PROVIDER_KEY, Gate, a_test_of, gate_and_model
-from scripted_model import whole
+from scripted_model import chat, completion, whole
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,27 @@ def test_embeddings(gate: Gate) -> None:
         *["run.completed success", "turn.completed success finished"],
     ]
     assert gate.post(sent, "/v1/embeddings").status == 400
+
+
+def test_embeddings_are_no_conversation(gate: Gate) -> None:
+    """Neither has one a first token, nor does it change what a session's context is."""
+    usage = b'{"prompt_tokens":4,"total_tokens":4}'
+    body = b'{"object":"list","data":[{"embedding":[1.50]}],"model":"e","usage":%s}' % usage
+    gate.model.will(whole(body), whole(completion("hello", model="c")), whole(body))
+    sent = {"model": "m", "input": "ab", "metadata": {"session_id": "both"}}
+    said = {**chat("hi"), "metadata": sent["metadata"]}
+    contexts = []
+    for path, asked in (("embeddings", sent), ("chat/completions", said), ("embeddings", sent)):
+        reply = gate.post(asked, f"/v1/{path}")
+        (step,) = gate.steps(gate.turn(reply))
+        assert (step["ttft_ms"] is None) == (path == "embeddings")
+        assert (step["context_tokens"] is None) == (path == "embeddings")
+        session = gate.session("both")
+        contexts.append((session["context_tokens"], session["model"]))
+    first, then, last = contexts
+    assert first == (None, "m")
+    assert last == then
+    assert then[0] > 0
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"error":{"message":"x"}}'])

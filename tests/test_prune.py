@@ -16,11 +16,14 @@ from typing import Any
 import orjson
 import pytest
 
+from filled_store import FilledStore
 from gateway_fixtures import Gate, Reading, Reply, a_test_of, gate_and_model
 from scripted_model import Row, asks_for, chat, named, said, says, user
 from servers import DEADLINE, XGW, eventually, installed
 from xgw import clock, ids
+from xgw.cli import main
 from xgw.config import ClientKey, Retention, Server
+from xgw.errors import WorkError
 from xgw.recording.edits import count_deletion
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
@@ -550,6 +553,28 @@ def test_a_dry_run_says_what_goes_and_how_large_it_is(many: Path, tmp_path: Path
     shown = run(path, "--older-than", "0s", "--dry-run").stdout
     assert "would go:" in shown
     assert "15  requests without a turn" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--bodies-older-than", "0s"), "nothing was deleted: deleting writes before it frees"),
+        (("--vacuum",), "the store was not compacted: to be written anew it needs"),
+    ],
+)
+def test_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    filled = FilledStore(tmp_path)
+    filled.call(input_payload=filled.body({"messages": [TEXT]}))
+    before = filled.store.sql("SELECT * FROM payloads")
+    filled.close()
+    disk = shutil.disk_usage(tmp_path)._replace(free=100_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    command = ["prune", "--yes", *arguments, "--db", str(filled.store.path)]
+    with pytest.raises(WorkError, match=words):
+        main(command, standalone_mode=False)
+    assert filled.store.sql("SELECT * FROM payloads") == before
 
 
 @pytest.mark.slow

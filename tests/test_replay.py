@@ -368,6 +368,17 @@ def test_an_app_does_not_see_what_was_tried_in_vain(play: Any) -> None:
     assert playing.post(SENT) == (200, json.loads(handmade.ANSWERED))
 
 
+def test_what_the_gateway_did_before_is_waited_for_too(play: Any) -> None:
+    """The clock of an exchange starts when it goes out, that of its record when it came in."""
+    late = {"ended_at": handmade.NOON.replace(":00.", ":02."), "latency_ms": 600}
+    playing = play(tries(late), speed=1)
+    begun = time.monotonic()
+
+    assert playing.post(SENT)[0] == 200
+
+    assert time.monotonic() - begun > 0.9
+
+
 def test_an_upstream_repeats_every_try(play: Any) -> None:
     playing = play(tries(TOO_MANY, NO_ANSWER, {}), every_try=True)
 
@@ -405,6 +416,13 @@ def test_it_answers_under_its_own_name_alone(play: Any) -> None:
         assert connection.getresponse().status == 421
     finally:
         connection.close()
+
+
+def test_what_is_nowhere_is_named_with_where_to_go(play: Any) -> None:
+    status, body = play(whole()).ask("GET", "/")
+
+    assert status == 404
+    assert body["error"]["message"].startswith("there is nothing at GET /: the base URL")
 
 
 def test_models_are_those_of_the_record(play: Any) -> None:

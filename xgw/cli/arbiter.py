@@ -121,6 +121,10 @@ class _Application(BaseApplication):  # type: ignore[misc]
     def _start_services(self, worker: Worker) -> None:
         with _failing_boot():
             self.services.start()
+
+    def announce_ready(self, worker: Worker) -> None:
+        """Called in the worker once nothing but requests is waited for."""
+        with _failing_boot():
             self.server.announce_ready(self.services, restarted=worker.age > 1)
 
 

@@ -87,6 +87,8 @@ def export(
 
     if refs and query is not None:
         raise UsageError("give ids or --filter, not both")
+    if output == "":
+        raise UsageError("-o names no file: give one, a folder/, or - for stdout")
     with opened(config_path, db, refs) as (loaded, store, refs):
         roots = roots_of(store, refs) if query is None else _fitting(store, query)
         filter = None if query is None else {"q": query}
@@ -159,8 +161,8 @@ def root_of(store: Store, ref: str) -> Root:
 def _fitting(store: Store, query: str) -> list[Root]:
     from xgw.portable.selection import Selection
 
-    wanted = reading.filters_of("sessions", {"q": query})
-    with reading.refused_as_usage():
+    wanted = reading.filters_of("sessions", {"q": query}, "--filter:")
+    with reading.refused_as_usage("--filter:"):
         found = list(Selection(store, "sessions", filters=wanted))
     if not found:
         raise WorkError(f"no session fits {query!r}")

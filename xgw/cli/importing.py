@@ -60,6 +60,8 @@ def import_(
 
     if sum((file is not None, is_list, removed is not None)) != 1:
         raise UsageError("give one of FILE, --list and --remove ID")
+    if file == "":
+        raise UsageError("FILE is empty: name a bundle, or - for stdin")
     imports = Imports(load(config_path, db).config.storage.path)
     if is_list:
         _list(imports, as_json)
@@ -70,8 +72,9 @@ def import_(
     elif file == STDIN:
         _add(imports, sys.stdin.buffer, "stdin", as_json)
     else:
-        with open(file or "", "rb") as opened:
-            _add(imports, opened, file or "", as_json)
+        assert file is not None
+        with open(file, "rb") as opened:
+            _add(imports, opened, file, as_json)
 
 
 def _add(imports: Imports, file: IO[bytes], name: str, as_json: bool) -> None:

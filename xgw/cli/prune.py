@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xgw import clock, spelling
-from xgw.cli import reading
+from xgw.cli import reading, room
 from xgw.cli.asking import ask
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.listing import SESSION_FILTERS
@@ -89,12 +89,12 @@ def prune(
             )
             if shown is not None and not as_json:
                 write(_lines(shown, "gone"))
-        room = _compact(store) if vacuum and not dry_run else None
+        sizes = _compact(store) if vacuum and not dry_run else None
     if as_json:
-        write_json({**(shown or {}), "dry_run": dry_run, "vacuum": room})
-    elif room is not None:
+        write_json({**(shown or {}), "dry_run": dry_run, "vacuum": sizes})
+    elif sizes is not None:
         write(
-            [f"the store had {spelling.size(room['before'])}, now {spelling.size(room['after'])}"]
+            [f"the store had {spelling.size(sizes['before'])}, now {spelling.size(sizes['after'])}"]
         )
 
 
@@ -124,6 +124,7 @@ def _preview(store: Store, wanted: Wanted) -> Json:
 def _run(store: Store, durability: str, wanted: Wanted, pairs: list[tuple[str, str]]) -> Json:
     from xgw.web import serialize
 
+    room.refuse_to_prune(store.path)
     server = find_server(store.path)
     if server is not None:
         return _ask(server, wanted, pairs)
@@ -176,6 +177,7 @@ def _alone(path: Path, durability: Any) -> Iterator[Prune]:
 def _compact(store: Store) -> dict[str, int]:
     from xgw.upkeep.compacting import compact
 
+    room.refuse_to_compact(store.path)
     before = store.size_bytes()
     compact(store)
     return {"before": before, "after": store.size_bytes()}
@@ -192,11 +194,11 @@ def _lines(shown: Json, title: str) -> Iterator[str]:
         *((f"rows of {one['table']}", one["rows"], one["bytes"]) for one in shown["legacy"]),
     ]
     for name, number, size in rows:
-        room = "" if size is None else f"  {spelling.size(size):>9}"
-        yield f"  {spelling.count(number):>10}  {name:<36}{room}".rstrip()
+        told = "" if size is None else f"  {spelling.size(size):>9}"
+        yield f"  {spelling.count(number):>10}  {name:<36}{told}".rstrip()
     if shown["row_bytes"] is not None:
-        room = spelling.size(shown["row_bytes"])
-        yield f"  {'':>10}  {'rows of these sessions and turns':<36}  {room:>9}"
+        told = spelling.size(shown["row_bytes"])
+        yield f"  {'':>10}  {'rows of these sessions and turns':<36}  {told:>9}"
     if shown["busy_sessions"]:
         count = spelling.count(shown["busy_sessions"])
         yield f"  sessions that stay, for something is under way in them: {count}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from xgw import clock, spelling
+from xgw.cli import room
 from xgw.cli.configuration import load
 from xgw.errors import ApiError, UsageError, WorkError
 
@@ -25,6 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _TIMES = ("since", "until")
 _FLAGS = ("has_error", "running")
+QUERY = "q"
 _SPELLINGS = {"session_id": ("-s", "--session"), "turn_id": ("--turn",)}
 
 
@@ -69,6 +71,9 @@ def _refuse_foreign(store: Store, *, any_schema: bool) -> None:
     try:
         applied = {row[0] for row in store.sql(f"SELECT name FROM {migrations.HISTORY}")}
     except peewee.DatabaseError as error:
+        if room.is_full(store.path):
+            message = f"the disk of {store.path} is full: free some of it, 64 KiB to read the store"
+            raise WorkError(message) from None
         words = f"{store.path} is no store of xgw ({error}): name another with --db PATH"
         raise UsageError(words) from None
     if any_schema:
@@ -106,11 +111,14 @@ def with_filters(**helps: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def filters_of(noun: str, given: Mapping[str, Any]) -> Filters:
-    """The filters of a list from a command's options; UsageError names the option."""
+def filters_of(noun: str, given: Mapping[str, Any], query: str = "the query:") -> Filters:
+    """The filters of a list from a command's options; UsageError names the option.
+
+    `query` as `refused_as_usage` has it.
+    """
     from xgw.queries import filters
 
-    with refused_as_usage():
+    with refused_as_usage(query):
         return filters.parse(noun, pairs_of(given))
 
 
@@ -149,12 +157,16 @@ def page_of(limit: int, cursor: str | None, order: Any) -> Page:
 
 
 @contextlib.contextmanager
-def refused_as_usage() -> Iterator[None]:
-    """What the API refuses in a request is a mistake on the command line here."""
+def refused_as_usage(query: str = "the query:") -> Iterator[None]:
+    """What the API refuses in a request is a mistake on the command line here.
+
+    `query` is what a query in the filter language is given by.
+    """
     try:
         yield
     except ApiError as error:
-        named = f"{_spelled(error.param)} " if error.param else ""
+        option = query if error.param == QUERY else _spelled(error.param or "")
+        named = f"{option} " if error.param else ""
         message = error.message.removeprefix(f"{error.param}: ").removeprefix(f"{error.param} ")
         raise UsageError(f"{named}{message}") from None
 

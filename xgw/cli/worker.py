@@ -156,6 +156,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._core.join()
         self._core.adopt(self.services.relaying_threads())
         self.poller.register(self.lifeline, selectors.EVENT_READ, self._parent_died)
+        # Not before: who reads the address sends a request at once, which would wait for all this.
+        self.app.announce_ready(self)
         super().run()
         self._drain.join(max(0.0, self._stop_by - clock.monotonic()))
         self.services.stop()

@@ -188,7 +188,6 @@ class Exchange:
     def _open_answer(self, response: UpstreamResponse) -> Opened:
         if self._order.endpoint != "chat.completions":
             body = self._read_whole(response, b"")
-            self.trial.ttft()
             return Opened(response.headers, body=body, answer=parse_embeddings(body))
         deadline = clock.monotonic() + HOLD_SECONDS
         head = self._first_block(response, deadline)

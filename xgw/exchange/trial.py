@@ -173,7 +173,7 @@ class Trial:
             finish_reason_raw=answer.finish_reason_raw if answer else None,
             usage=usage,
             cost_usd=self._cost(answer, usage),
-            context_tokens=_first(usage.input_tokens, self.facts.input_tokens),
+            context_tokens=self._context_tokens(usage),
             ttft_ms=self._ttft_ms,
             output=bodies[0].hash if bodies else None,
             partial_output=None if status == "success" else self._text_so_far(answer),
@@ -252,6 +252,9 @@ class Trial:
 
     def _text_so_far(self, answer: Answer | None) -> str | None:
         return answer.text() if answer else None
+
+    def _context_tokens(self, usage: Usage) -> int | None:
+        return _first(usage.input_tokens, self.facts.input_tokens) if self.facts.is_said else None
 
     def _since_start(self, moment: float) -> int:
         return max(0, round((moment - self._started) * 1000))

@@ -33,7 +33,7 @@ def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
             "history": attempt.history,
             "input_tokens": attempt.input_tokens,
             "usage_source": None if attempt.input_tokens is None else "estimated",
-            "context_tokens": attempt.input_tokens,
+            "context_tokens": attempt.context_tokens,
             "metadata": attempt.metadata,
         },
     )
@@ -48,7 +48,7 @@ def start_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts) -> None:
         "waited_ms": attempt.waited_ms,
         "input_tokens": attempt.input_tokens,
         "usage_source": None if attempt.input_tokens is None else "estimated",
-        "context_tokens": attempt.input_tokens,
+        "context_tokens": attempt.context_tokens,
         "context_window": attempt.context_window,
     }
     if attempt.parent_step_id is not None:

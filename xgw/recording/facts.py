@@ -135,6 +135,16 @@ class AttemptFacts:
     parent_step_id: str | None = None
     """The step that it is a part of; None for an answer of the turn itself."""
 
+    @property
+    def is_said(self) -> bool:
+        """Whether it is a part of a conversation; embeddings are of texts of any kind."""
+        return self.request.endpoint != "/embeddings"
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How much of a conversation it sends; None of what is none."""
+        return self.input_tokens if self.is_said else None
+
 
 @frozen
 class AttemptEnd:

@@ -26,7 +26,7 @@ def add_attempt(tx: Transaction, scope: Scope, attempt: AttemptFacts, end: Attem
         turn.add({"attempts": 1, "llm_calls": 1 if attempt.attempt == 1 else 0})
         _add_usage(tx, turn, end, column="turn_id", alone=alone)
     if session is not None:
-        if attempt.parent_step_id is None:
+        if attempt.parent_step_id is None and attempt.is_said:
             # Inside of a tool another conversation is held: the session's context is its own.
             model, provider = end.model or attempt.model, attempt.provider_name
             session.set({"model": model, "provider_name": provider, **_context_after(end)})

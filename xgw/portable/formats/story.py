@@ -178,9 +178,9 @@ def _results_of_steps(shelf: Shelf, runs: list[Row]) -> set[str]:
 
 
 def _work(turn: Row) -> str:
-    tried = turn["attempts"] - turn["llm_calls"]
+    tried, is_vectors = turn["attempts"] - turn["llm_calls"], turn["endpoint"] == "embeddings"
     return joined(
-        counted(turn["llm_calls"], "model answer"),
+        counted(turn["llm_calls"], "embeddings call" if is_vectors else "model answer"),
         f"{counted(turn['attempts'], 'attempt')}" if tried else None,
         counted(turn["tool_calls"], "tool call") if turn["tool_calls"] else None,
     )

@@ -24,7 +24,7 @@ class Recording:
 
     `lane` is what it stands in: in one lane a call follows on another, unless both were under way
     side by side. `began` and `ended` are those of the whole call, tries before this one included;
-    `waited_ms` lies between its beginning and that of this exchange.
+    `waited_ms` lies between its beginning and the moment from which this exchange was timed.
     """
 
     id: str
@@ -76,6 +76,7 @@ def list_recordings(store: Store, *, every_try: bool) -> Played:
             RequestLog.request_payload,
             RequestLog.started_at,
             RequestLog.ended_at,
+            RequestLog.latency_ms,
         ).order_by(RequestLog.started_at, RequestLog.id)
     )
     known = payloads.sizes(store, [row["request_payload"] or "" for row in rows])
@@ -121,10 +122,19 @@ def _recording(call: list[Row], known: dict[str, int]) -> Recording | None:
         path=last["endpoint"],
         began=first["started_at"],
         ended=last["ended_at"],
-        waited_ms=round((last["started_at"] - first["started_at"]) / clock.MICROSECOND / 1000),
+        waited_ms=_waited_ms(first, last),
         model=last["model"],
         session_id=last["session_id"],
     )
+
+
+def _waited_ms(first: Row, last: Row) -> int:
+    """How long a call took but for its last try: also what the gateway did before that went out."""
+    before = (last["started_at"] - first["started_at"]) / clock.MICROSECOND / 1000
+    whole = (last["ended_at"] - first["started_at"]) / clock.MICROSECOND / 1000
+    timed: int | None = last["latency_ms"]
+    waited: float = before if timed is None else max(before, whole - timed)
+    return max(0, round(waited))
 
 
 def load(store: Store, recording: Recording) -> Recorded:

@@ -135,7 +135,7 @@ class _Exchange(Connection):
         elif path.endswith("/models"):
             self.send_json(200, {"object": "list", "data": _models(self.server.reel.models)})
         else:
-            raise not_found(f"There is nothing at GET {path}.", code="unknown_url")
+            raise _nothing("GET", path)
 
     @property
     def _mode(self) -> str:
@@ -145,7 +145,7 @@ class _Exchange(Connection):
         sent = _parsed(self.read_body())
         asked = next((known for known in PATHS if path.endswith(known)), None)
         if asked is None:
-            raise not_found(f"There is nothing at POST {path}.", code="unknown_url")
+            raise _nothing("POST", path)
         recording, recorded = self.server.reel.take(asked, sent)
         waited = 0 if self.server.as_upstream else recording.waited_ms
         self._play(self.server.script_of(recorded, sent), begun, waited)
@@ -212,6 +212,12 @@ class _Exchange(Connection):
             self.wfile.write(b"0\r\n\r\n")
 
     _is_chunked = False
+
+
+def _nothing(method: str, path: str) -> ApiError:
+    where = "the base URL for clients is this address with /v1, and GET /replay tells how far it is"
+    message = f"there is nothing at {method} {path[:256] or '/'}: {where}"
+    return not_found(message, code="unknown_url")
 
 
 def _plain(text: str) -> str:
