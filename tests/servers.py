@@ -209,7 +209,7 @@ def in_process(wsgi: WSGIApplication) -> Iterator[str]:
     url = url_of(listener)
     server = make_threaded(wsgi, listener)
     listener.close()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield url
