@@ -118,7 +118,7 @@ class ApiServer:
 
     def write(self, work: Callable[[Transaction], None]) -> None:
         """Commit and publish, as the recorder does."""
-        assert self.writer.submit(work).wait(10)
+        assert self.writer.submit(work).wait(30)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xgw.providers.transport import Call, Timeouts, Transport, UpstreamRequest, UpstreamResponse
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 LONG = Timeouts(connect=DEADLINE, first_byte=DEADLINE, idle=DEADLINE)
 
 # For 127.0.0.1 and upstream.test; nobody but these tests trusts it.

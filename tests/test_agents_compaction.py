@@ -397,7 +397,7 @@ def test_not_while_a_turn_is_under_way(gate: AgentGate) -> None:
     session = talk(gate, "one", "two", "three", name="wide")
     gate.model.will(asks(("c1", "stuck", "{}")))
     turn = gate.say("go", session, name="wide", wait=0)
-    assert GATES["stuck runs"].wait(10)
+    assert GATES["stuck runs"].wait(30)
     reply = gate.post(f"/sessions/{session}/compact", {})
     assert (reply.status, reply.error["code"]) == (409, "session_busy")
     gate.model.will(streams("ok"))

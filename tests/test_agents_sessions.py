@@ -199,7 +199,7 @@ def test_the_database_itself_refuses_a_second_turn_under_way(gate: AgentGate) ->
         scope = Scope("default", session["id"], turn_id, ids.mint("run"), ids.trace_id_of(turn_id))
         facts = TurnFacts(scope, clock.now(), None, "x", None, is_exclusive=True)
         ticket = gate.gate.services.writer.submit(lambda tx: open_turn(tx, facts))
-        assert ticket.wait(10)
+        assert ticket.wait(30)
         assert "UNIQUE" in str(ticket.error)
         gate.model.will(says())
     gate.ended(first)
@@ -260,7 +260,7 @@ def test_cancelled_in_a_model_call_the_upstream_is_hung_up_on(gate: AgentGate) -
     reading = gate.gate.services.recorder.live
     eventually(lambda: any(reading.texts(step["id"]) for step in gate.steps(first)))
     assert gate.cancel(first["turnId"]).json["final_output"] == "so f"
-    assert gone.wait(10)
+    assert gone.wait(30)
     assert gate.story(first)[-4:] == [
         *("step.completed cancelled", "message.added assistant"),
         *("run.completed cancelled", "turn.completed cancelled user_cancel"),
@@ -424,7 +424,7 @@ def crashed(gate: AgentGate, key: str, *, queued: bool, owned_by: str = GONE) ->
         (queue_turn if queued else open_turn)(tx, facts)
 
     assert not owner.is_alive(GONE)
-    assert gate.gate.services.writer.submit(work).wait(10)
+    assert gate.gate.services.writer.submit(work).wait(30)
     return {"turnId": turn_id}
 
 
@@ -433,7 +433,7 @@ def test_a_run_whose_process_is_gone_holds_the_session_until_it_gives_way(
 ) -> None:
     left = crashed(gate, "crash", queued=False)
     for ticket in gate.gate.services.recovery.reconcile():
-        assert ticket.wait(10)
+        assert ticket.wait(30)
     turn, run = gate.turn(left), gate.gate.run(gate.turn(left))
     assert (turn["status"], run["status"]) == ("running", "paused")
     for busy in ("queue", "reject"):
@@ -449,7 +449,7 @@ def test_a_run_whose_process_is_gone_holds_the_session_until_it_gives_way(
 def test_of_two_who_resume_a_run_at_once_exactly_one_does(gate: AgentGate) -> None:
     left = crashed(gate, "both resume", queued=False)
     for ticket in gate.gate.services.recovery.reconcile():
-        assert ticket.wait(10)
+        assert ticket.wait(30)
     run = gate.gate.run(gate.turn(left))
     gate.model.will(says("on"))
     together = threading.Barrier(2)
@@ -472,7 +472,7 @@ def test_of_two_who_resume_a_run_at_once_exactly_one_does(gate: AgentGate) -> No
 def test_a_run_is_resumed_over_the_websocket(gate: AgentGate) -> None:
     left = crashed(gate, "by socket", queued=False)
     for ticket in gate.gate.services.recovery.reconcile():
-        assert ticket.wait(10)
+        assert ticket.wait(30)
     paused = gate.gate.run(gate.turn(left))
     gate.model.will(says("on"))
     with ApiSocket(gate.gate) as client:
@@ -485,7 +485,7 @@ def test_a_run_is_resumed_over_the_websocket(gate: AgentGate) -> None:
         message = {"agent": "a", "session_id": "by socket 2", "message": "hi"}
         crashed(gate, "by socket 2", queued=False)
         for ticket in gate.gate.services.recovery.reconcile():
-            assert ticket.wait(10)
+            assert ticket.wait(30)
         assert client.refused("session.message.send", **message)[0] == "turn_paused"
 
 
@@ -555,7 +555,7 @@ def test_a_turn_that_another_process_got_ahead_of_goes_on_waiting(gate: AgentGat
         assert gate.turn(second)["status"] == "queued"
         run_sql(gate, "DROP TRIGGER gets_ahead")
     for ticket in gate.gate.services.recovery.reconcile():
-        assert ticket.wait(10)
+        assert ticket.wait(30)
     gate.cancel(left["turnId"])
     assert gate.ended(second)["final_output"] == "second"
 
@@ -576,7 +576,7 @@ def test_a_message_that_another_process_got_ahead_of_waits(gate: AgentGate) -> N
         run_sql(gate, "DROP TRIGGER gets_ahead")
         assert (answer["runStatus"], answer["queuePosition"]) == ("queued", 1)
     for ticket in gate.gate.services.recovery.reconcile():
-        assert ticket.wait(10)
+        assert ticket.wait(30)
     gate.cancel(left["turnId"])
     assert gate.ended(answer)["final_output"] == "second"
 
@@ -585,7 +585,7 @@ def run_sql(gate: AgentGate, text: str) -> None:
     def work(tx: Transaction) -> None:
         tx.execute(text)
 
-    assert gate.gate.services.writer.submit(work).wait(10)
+    assert gate.gate.services.writer.submit(work).wait(30)
 
 
 def test_calls_without_a_recorded_result_get_one_when_the_history_is_sent(
@@ -599,7 +599,7 @@ def test_calls_without_a_recorded_result_get_one_when_the_history_is_sent(
     def work(tx: Transaction) -> None:
         tx.execute("DELETE FROM messages WHERE role = 'tool' AND turn_id = ?", (answer["turnId"],))
 
-    assert gate.gate.services.writer.submit(work).wait(10)
+    assert gate.gate.services.writer.submit(work).wait(30)
     gate.say("next", "lost")
     assert gate.sent(2)[2] == requested(call)
     assert gate.sent(2)[3]["tool_call_id"] == "c9"

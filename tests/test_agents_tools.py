@@ -301,7 +301,7 @@ def test_what_is_no_answer_is_refused() -> None:
 def test_what_is_too_much_waits_and_can_be_withdrawn() -> None:
     pool, go, done = Pool(1), threading.Event(), threading.Event()
     ran: list[str] = []
-    pool.run(lambda: go.wait(10) and ran.append("first"))  # type: ignore[func-returns-value]
+    pool.run(lambda: go.wait(30) and ran.append("first"))  # type: ignore[func-returns-value]
 
     def second() -> None:
         ran.append("second")
@@ -311,5 +311,5 @@ def test_what_is_too_much_waits_and_can_be_withdrawn() -> None:
     assert pool.withdraw(second)
     assert not pool.withdraw(second)
     go.set()
-    assert done.wait(10)
+    assert done.wait(30)
     assert ran == ["first"]

@@ -462,7 +462,7 @@ def test_health_says_that_the_store_cannot_be_written(
         assert health["writer"]["queue_depth"] == 1
         assert server.get("/health", TEAM_KEY).json["status"] == "degraded"
         assert server.get("/turns").status == 200
-    assert ticket.wait(10)
+    assert ticket.wait(30)
     assert server.get("/health").json["status"] == "ok"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from xgw.gateway.doorway import PLACES, Doorway
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def test_no_more_than_there_are_places() -> None:

@@ -14,7 +14,7 @@ from xgw.recording.following import Following
 from xgw.store import migrations
 from xgw.store.database import Store
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def _commit_elsewhere(store: Store, type: str) -> None:

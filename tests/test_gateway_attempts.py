@@ -64,7 +64,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         provider(model, "p2"),
         provider(model, "gone", base_url=gone),
     )
-    timeouts = Timeouts(connect=DEADLINE, first_byte=0.3, idle=DEADLINE)
+    timeouts = Timeouts(connect=DEADLINE, first_byte=1, idle=DEADLINE)
     tables = {"routes": routes, "providers": providers, "gateway": Gateway(timeouts=timeouts)}
     with gate_and_model(tmp_path_factory.mktemp("attempts"), model, **tables) as gate:
         yield gate

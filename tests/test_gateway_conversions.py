@@ -30,7 +30,7 @@ from xgw.config.schema import Timeouts
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
-    gateway = Gateway(timeouts=Timeouts(connect=DEADLINE, first_byte=DEADLINE, idle=0.3))
+    gateway = Gateway(timeouts=Timeouts(connect=DEADLINE, first_byte=DEADLINE, idle=1))
     with gate_and_model(tmp_path_factory.mktemp("conversions"), gateway=gateway) as gate:
         yield gate
 

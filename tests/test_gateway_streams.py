@@ -39,7 +39,7 @@ LIMIT = 20_000
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     gateway = Gateway(
-        max_event_bytes=LIMIT, timeouts=Timeouts(connect=DEADLINE, first_byte=DEADLINE, idle=0.3)
+        max_event_bytes=LIMIT, timeouts=Timeouts(connect=DEADLINE, first_byte=DEADLINE, idle=1)
     )
     with gate_and_model(tmp_path_factory.mktemp("streams"), gateway=gateway) as gate:
         yield gate

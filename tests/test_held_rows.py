@@ -62,7 +62,7 @@ def in_sessions(scene: Recorded) -> None:
     edits.change_session("default", sessions[0].id, {"metadata": {"a": 1}, "title": "new"})
     scene.turn(sessions[0], session_changes={"task_id": "task", "end_user_id": None}).fail()
     scene.turn(sessions[2])
-    edits.delete_session("default", sessions[1].id, lambda: None).wait(9)
+    edits.delete_session("default", sessions[1].id, lambda: None).wait(30)
 
 
 def with_tools(scene: Recorded) -> None:

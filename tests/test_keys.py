@@ -63,7 +63,7 @@ def listed(place: Installation) -> list[Row]:
 
 def issued(gate: Gate, name: str = "laptop", project: str = "team") -> NewKey:
     key = make_key(name, project, "acme")
-    assert gate.services.writer.submit(lambda tx: issue_key(tx, key)).wait(10)
+    assert gate.services.writer.submit(lambda tx: issue_key(tx, key)).wait(30)
     return key
 
 
@@ -273,7 +273,7 @@ def test_nobody_gets_in_while_keys_cannot_be_read(tmp_path: Path) -> None:
         known = IssuedKeys(store)
         key = issued(gate)
         eventually(lambda: len(known()) == 1)
-        gate.services.writer.submit(lambda tx: _rename(tx, "api_keys", "gone")).wait(10)
+        gate.services.writer.submit(lambda tx: _rename(tx, "api_keys", "gone")).wait(30)
         assert [caller.api_key_id for _, caller in known() if caller] == [key.id]
         store.close()
         broken.close()
