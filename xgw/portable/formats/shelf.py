@@ -90,8 +90,8 @@ class Shelf:
         count = 0
         for row in source.rows(table):
             count += 1
-            is_loose = table == "messages" and not row[owner]
-            loose_in = row["session_id"] if is_loose else None
+            is_loose = table == "messages" and not row.get(owner)
+            loose_in = row.get("session_id") if is_loose else None
             values = (table, row.get(owner) or "", row[place], _spelled(row), loose_in)
             self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", values)
         self.counts[table] = count
