@@ -228,3 +228,18 @@ def _task_message(
 
 
 WRITERS = {"gateway": write_gateway, "tasks": write_tasks}
+
+
+def without_rowids(path: Path) -> Path:
+    """A file beside this one whose tables have the same rows and are made `WITHOUT ROWID`."""
+    keyed = path.with_name(f"keyed-{path.name}")
+    with contextlib.closing(sqlite3.connect(keyed)) as db, db:
+        db.execute("ATTACH ? AS old", (str(path),))
+        kept = "SELECT type, name, sql FROM old.sqlite_master WHERE sql NOT NULL AND name <> ?"
+        for kind, name, script in db.execute(kept, ("sqlite_sequence",)).fetchall():
+            if kind == "table":
+                db.execute(f"{script.replace(' AUTOINCREMENT', '')} WITHOUT ROWID")
+                db.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")
+            else:
+                db.execute(script)
+    return keyed

@@ -22,8 +22,8 @@ class Live:
         self.xgw = installation
         self.server: ServerProcess = installation.serve("--demo")
         self.gateway, self.tasks = (installation.folder / f"{n}.db" for n in ("gateway", "tasks"))
-        write_gateway(self.gateway, 60, seed=5)
-        write_tasks(self.tasks, 60, seed=5)
+        write_gateway(self.gateway, 30, seed=5)
+        write_tasks(self.tasks, 30, seed=5)
         self.statuses: list[int] = []
         self._stopping = threading.Event()
 
@@ -73,6 +73,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         yield Live(installation)
 
 
+@pytest.mark.slow
 def test_a_server_goes_on_while_older_stores_come_in(live: Live) -> None:
     said = READERS["gateway"](live.gateway)
     chosen = next(name for name, (_, told) in said.items() if told and told[0].role == "user")

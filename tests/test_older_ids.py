@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from older_readings import rows
-from test_older_cases import done, made, refused
+from older_readings import counts, dump, rows
+from older_stores import WRITERS, without_rowids
+from test_older_cases import done, made, refused, xgw
 
 LOOSE = """CREATE TABLE conversations (id {0}, title TEXT, created_at TEXT);
 CREATE TABLE messages (id INTEGER, conversation_id {1}, role TEXT, content TEXT);
@@ -68,11 +69,11 @@ def test_columns_may_have_the_names_of_the_rowid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "conversations",
     [
-        "CREATE TABLE conversations (id TEXT PRIMARY KEY) WITHOUT ROWID",
+        "CREATE TABLE conversations (id TEXT, n INT, PRIMARY KEY (id, n)) WITHOUT ROWID",
         "CREATE TABLE c (id TEXT); CREATE VIEW conversations AS SELECT id FROM c",
     ],
 )
-def test_what_has_no_rowids_is_refused_before_anything_changes(
+def test_what_has_neither_rowids_nor_keys_is_refused_before_anything_changes(
     tmp_path: Path, conversations: str
 ) -> None:
     old, new = made(tmp_path / "old.db", conversations), tmp_path / "new.db"
@@ -82,6 +83,45 @@ def test_what_has_no_rowids_is_refused_before_anything_changes(
     assert old.read_bytes() == before
     assert not new.exists()
     assert not list(tmp_path.glob("*.backup-*"))
+
+
+@pytest.mark.parametrize("shape", WRITERS)
+def test_tables_without_rowids_are_read_by_their_keys(tmp_path: Path, shape: str) -> None:
+    old = tmp_path / "old.db"
+    WRITERS[shape](old, 130, seed=4, tidy=True)
+    keyed = without_rowids(old)
+    assert taken_over(keyed) == taken_over(old)
+
+    before = counts(keyed)
+    assert "the counts balance" in done("migrate", "--db", keyed)
+    assert {name: count for name, count in counts(keyed).items() if name.startswith("legacy")} == {
+        f"legacy_{name}": count for name, count in before.items()
+    }
+    done("prune", "--db", keyed, "--legacy")
+    assert not [name for name in counts(keyed) if name.startswith("legacy")]
+
+
+@pytest.mark.parametrize("key", ["X'FF'", "CAST(X'636166C3' AS TEXT)"])
+def test_keys_that_are_no_text_are_told(tmp_path: Path, key: str) -> None:
+    script = "CREATE TABLE conversations (id PRIMARY KEY) WITHOUT ROWID;"
+    old = made(tmp_path / "old.db", f"{script} INSERT INTO conversations VALUES ({key})")
+    result = xgw("migrate", "--db", tmp_path / "new.db", "--from-legacy", old)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "keys of conversations that are no text" in result.stderr
+
+
+def taken_over(old: Path) -> dict[str, list[dict[str, Any]]]:
+    """What comes into a new store of this one.
+
+    Not the place of a message among others: at one moment that is by rowid there, by key here.
+    """
+    new = old.with_suffix(".new")
+    assert "the counts balance" in done("migrate", "--db", new, "--from-legacy", old)
+    found = dump(new)
+    for message in found["messages"]:
+        del message["message_index"]
+    assert len(found["sessions"]) == 130
+    return {table: found[table] for table in ("sessions", "messages", "request_logs", "payloads")}
 
 
 def test_columns_that_are_missing_and_names_in_capitals_leave_no_table_out(tmp_path: Path) -> None:

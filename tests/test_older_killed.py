@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from older_readings import dump, rows
-from older_stores import WRITERS
+from older_stores import WRITERS, without_rowids
 from servers import DEADLINE, ROOT
 
 KILLS, KILLS_IN_PLACE = 10, 4
@@ -65,6 +65,20 @@ def told_of(path: Path) -> dict[str, list[object]]:
         assert isinstance(event, dict)
         del event["seq"]
     return found
+
+
+@pytest.mark.slow
+def test_a_store_without_rowids(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    WRITERS["gateway"](old, 120, seed=3)
+    keyed = without_rowids(old)
+    whole, killed = tmp_path / "whole.db", tmp_path / "killed.db"
+    *_, steps = run([], "migrate", "--db", whole, "--from-legacy", keyed)
+    points = points_among(steps, 1, KILLS_IN_PLACE)
+    said, ended, _ = run(points, "migrate", "--db", killed, "--from-legacy", keyed)
+    assert -9 in ended
+    assert "the counts balance" in said
+    assert dump(killed) == dump(whole)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -76,17 +77,17 @@ def test_every_row_is_accounted_for(older: Older) -> None:
 
 
 def test_conversations_keep_what_was_said_in_order(older: Older) -> None:
-    store = Store(older.new)
     known = {
         json.loads(told)["legacy"].get("id"): id
         for id, told in rows(older.new, "SELECT id, metadata FROM sessions")
     }
-    for name, (_, said) in READERS[older.shape](older.old).items():
-        found = messages.list_messages(store, known[name], Page(500, None, "asc")).rows
-        told = [(row["role"], row["kind"], row["content"]) for row in found]
-        assert told == [(one.role, one.kind, one.content) for one in said], name
-        assert [row["message_index"] for row in found] == list(range(len(said)))
-    store.close()
+    store = Store(older.new)
+    with contextlib.closing(store), store.reading():
+        for name, (_, said) in READERS[older.shape](older.old).items():
+            found = messages.list_messages(store, known[name], Page(500, None, "asc")).rows
+            told = [(row["role"], row["kind"], row["content"]) for row in found]
+            assert told == [(one.role, one.kind, one.content) for one in said], name
+            assert [row["message_index"] for row in found] == list(range(len(said)))
 
 
 def test_old_ids_are_keys_where_they_can_be(older: Older) -> None:
@@ -188,22 +189,24 @@ def test_turns_are_what_the_old_rows_tell(older: Older, tmp_path: Path, strategy
 def new_turns(path: Path) -> dict[str, list[OldTurn]]:
     """The turns of each old session as the store has them."""
     store = Store(path)
-    old_ids = {
-        id: json.loads(told)["legacy"].get("id", "orphans")
-        for id, told in rows(path, "SELECT id, metadata FROM sessions")
-    }
-    found: dict[str, list[OldTurn]] = {}
-    for id, old_id in old_ids.items():
-        listed = turns.list_turns(store, Filters().and_also("session_id", id), Page(500, None)).rows
-        ordered = sorted(listed, key=lambda turn: int(turn["turn_index"]))
-        assert [turn["turn_index"] for turn in ordered] == list(range(len(ordered)))
-        said = messages.list_messages(store, id, Page(500, None, "asc")).rows
-        called = steps.list_steps(store, id, Page(500, None, "asc")).rows
-        outputs = find_bodies(store, {s["output_payload"] for s in called if s["output_payload"]})
-        if ordered:
-            found[old_id] = [_as_told(turn, said, called, outputs) for turn in ordered]
-    store.close()
-    return found
+    with contextlib.closing(store), store.reading():
+        found = {
+            json.loads(told)["legacy"].get("id", "orphans"): _turns_of(store, id)
+            for id, told in rows(path, "SELECT id, metadata FROM sessions")
+        }
+    return {old_id: made for old_id, made in found.items() if made}
+
+
+def _turns_of(store: Store, id: str) -> list[OldTurn]:
+    listed = turns.list_turns(store, Filters().and_also("session_id", id), Page(500, None)).rows
+    ordered = sorted(listed, key=lambda turn: int(turn["turn_index"]))
+    assert [turn["turn_index"] for turn in ordered] == list(range(len(ordered)))
+    if not ordered:
+        return []
+    said = messages.list_messages(store, id, Page(500, None, "asc")).rows
+    called = steps.list_steps(store, id, Page(500, None, "asc")).rows
+    outputs = find_bodies(store, {s["output_payload"] for s in called if s["output_payload"]})
+    return [_as_told(turn, said, called, outputs) for turn in ordered]
 
 
 def _as_told(turn: Any, said: list[Any], called: list[Any], outputs: Any) -> OldTurn:
@@ -228,7 +231,7 @@ def _as_told(turn: Any, said: list[Any], called: list[Any], outputs: Any) -> Old
 
 @pytest.mark.slow
 def test_a_larger_store(tmp_path: Path) -> None:
-    larger = Older(tmp_path, "tasks", 2000, 7)
+    larger = Older(tmp_path, "tasks", 550, 7)  # more than one batch of the backfill
     assert larger.report["balances"]
     done("backfill-turns", "--db", larger.new)
     expected = {

@@ -102,7 +102,7 @@ class TakenOver:
 
 
 def list_taken_over(store: Store) -> list[TakenOver]:
-    """Older stores that were taken over, or partly; none where the schema is older than that."""
+    """Every older store that was taken over, or partly; none where the schema has no such table."""
     import orjson
     import peewee
 

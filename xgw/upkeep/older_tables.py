@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 
 import peewee
@@ -50,9 +51,9 @@ def drop(name: str) -> Iterator[Work]:
     left = [True]
 
     def delete_some(tx: Transaction) -> None:
-        table = _quoted(name)
-        some = f"SELECT rowid FROM {table} LIMIT {AT_ONCE}"
-        left[0] = tx.execute(f"DELETE FROM {table} WHERE rowid IN ({some})").rowcount > 0
+        table, key = _quoted(name), _key(tx, name)
+        some = f"SELECT {key} FROM {table} LIMIT {AT_ONCE}"
+        left[0] = tx.execute(f"DELETE FROM {table} WHERE ({key}) IN ({some})").rowcount > 0
 
     def drop_all(tx: Transaction) -> None:
         tx.execute(f"DROP TABLE IF EXISTS {_quoted(name)}")
@@ -60,6 +61,16 @@ def drop(name: str) -> Iterator[Work]:
     while left[0]:
         yield delete_some
     yield drop_all
+
+
+def _key(tx: Transaction, name: str) -> str:
+    """What its rows are told apart by: the rowid, or the key of a table made WITHOUT ROWID."""
+    try:
+        tx.execute(f"SELECT rowid FROM {_quoted(name)} LIMIT 0")
+    except sqlite3.OperationalError:
+        columns = tx.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+        return ", ".join(_quoted(column[1]) for column in columns if column[5])
+    return "rowid"
 
 
 def _sorted(store: Store, names: list[str]) -> list[str]:

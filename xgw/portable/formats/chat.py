@@ -1,6 +1,7 @@
 """Conversations as chat JSONL, as fine-tuning and evals take it: a line a conversation.
 
-That is a session, as long as its client sent the same history on, or a turn without one.
+That is a session, as long as its client sent the same history on, or a turn without one. What was
+taken over from an older store and has no turns yet is a conversation too.
 
 What the format has no words for is left out and counted: a call whose result is not there, a result
 of no call, an answer that broke off, reasoning, items that are no messages.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
 from xgw.portable.formats.offered import tools_offered
@@ -28,7 +30,7 @@ def write_openai(source: Source, out: BinaryIO) -> Iterator[str]:
     """Every conversation of a source; yields in words what was left out."""
     lost: LeftOut = Counter()
     with shelved(source) as shelf:
-        for messages, turns in _conversations(shelf):
+        for messages, turns in _conversations(shelf, lost):
             told = _conversation(shelf, _whole(shelf, messages, turns, lost), lost)
             if not any(message["role"] == "assistant" for message in told):
                 lost["conversation without an answer"] += 1
@@ -43,13 +45,43 @@ def write_openai(source: Source, out: BinaryIO) -> Iterator[str]:
         yield "left out: " + ", ".join(f"{count:,} × {what}" for what, count in lost.items())
 
 
-def _conversations(shelf: Shelf) -> Iterator[tuple[Iterator[Row], list[str]]]:
+def _conversations(shelf: Shelf, lost: LeftOut) -> Iterator[tuple[Iterable[Row], list[str]]]:
     """The messages of each conversation, turn by turn, and the ids of its turns."""
     for session in shelf.rows("sessions"):
+        if _is_of_orphans(session):
+            yield from ((messages, []) for messages in _apart(shelf, session["id"]))
+            continue
+        has_older = any(message["role"] == "user" for message in shelf.of_no_turn(session["id"]))
+        if has_older:
+            yield shelf.of_no_turn(session["id"]), []
+        elif count := sum(1 for _ in shelf.of_no_turn(session["id"])):
+            lost["message of no turn"] += count
         for turns in _going_on(shelf, session["id"]):
-            yield (message for turn in turns for message in shelf.rows("messages", turn)), turns
+            if turns or not has_older:
+                yield (message for turn in turns for message in shelf.rows("messages", turn)), turns
     for turn in shelf.rows("turns", ""):
         yield shelf.rows("messages", turn["id"]), [turn["id"]]
+
+
+def _is_of_orphans(session: Row) -> bool:
+    """Whether its messages are of conversations that an older store did not have."""
+    return bool(_legacy(session).get("orphans"))
+
+
+def _apart(shelf: Shelf, session_id: str) -> Iterator[list[Row]]:
+    """The messages of a session of orphans by the conversation that each was in."""
+    owned = [shelf.rows("messages", turn["id"]) for turn in shelf.rows("turns", session_id)]
+    found: dict[str, list[Row]] = {}
+    for message in chain(shelf.of_no_turn(session_id), *owned):
+        found.setdefault(json.dumps(_legacy(message).get("conversation")), []).append(message)
+    yield from found.values()
+
+
+def _legacy(row: Row) -> Json:
+    """What the metadata of a row from an older store says of that."""
+    metadata = row["metadata"]
+    legacy = metadata.get("legacy") if isinstance(metadata, dict) else None
+    return legacy if isinstance(legacy, dict) else {}
 
 
 def _going_on(shelf: Shelf, session_id: str) -> Iterator[list[str]]:

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-CREATE TABLE rows (tab TEXT, owner TEXT, place, row BLOB);
+CREATE TABLE rows (tab TEXT, owner TEXT, place, row BLOB, loose_in TEXT);
 CREATE TABLE bodies (hash TEXT PRIMARY KEY, at INTEGER) WITHOUT ROWID;
 BEGIN;
 """
@@ -50,6 +50,9 @@ class Shelf:
         for table in TABLES:
             self._put(table, source)
         self._connection.execute("CREATE INDEX owned ON rows (tab, owner, place)")
+        self._connection.execute(
+            "CREATE INDEX loose ON rows (loose_in, place) WHERE loose_in IS NOT NULL"
+        )
         self.agents = source.agents()
         self._index()
         self.tail = source.tail()
@@ -59,8 +62,12 @@ class Shelf:
         where = "" if owner is None else " AND owner = ?"
         query = f"SELECT row FROM rows WHERE tab = ?{where} ORDER BY place, rowid"
         given = (table,) if owner is None else (table, owner)
-        for (row,) in self._connection.execute(query, given):
-            yield orjson.loads(row) if isinstance(row, bytes) else json.loads(row)
+        yield from self._read(query, given)
+
+    def of_no_turn(self, session_id: str) -> Iterator[Row]:
+        """The messages of a session that have no turn, in their order."""
+        query = "SELECT row FROM rows WHERE loose_in = ? ORDER BY place, rowid"
+        yield from self._read(query, (session_id,))
 
     def body(self, hash: str | None) -> bytes | None:
         """A body's content; None where it is not there: left out, gone, or never recorded."""
@@ -83,9 +90,15 @@ class Shelf:
         count = 0
         for row in source.rows(table):
             count += 1
-            values = (table, row.get(owner) or "", row[place], _spelled(row))
-            self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", values)
+            is_loose = table == "messages" and not row.get(owner)
+            loose_in = row.get("session_id") if is_loose else None
+            values = (table, row.get(owner) or "", row[place], _spelled(row), loose_in)
+            self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", values)
         self.counts[table] = count
+
+    def _read(self, query: str, values: tuple[str, ...]) -> Iterator[Row]:
+        for (row,) in self._connection.execute(query, values):
+            yield orjson.loads(row) if isinstance(row, bytes) else json.loads(row)
 
     def _index(self) -> None:
         self._spool.seek(0)

@@ -10,13 +10,20 @@ from xgw.frozen import frozen
 
 ROWIDS = ("rowid", "_rowid_", "oid")
 
+Rowid = int | float | str
+"""What a row is read by: of a table without rowids its primary key."""
+
 
 @frozen
 class Found:
-    """An older table in the file: its name there, and that of its rowid."""
+    """An older table in the file: its name there, and that of its rowid.
+
+    `is_keyed`: it has none (`WITHOUT ROWID`), and the column that is its primary key stands for it.
+    """
 
     name: str
     rowid: str
+    is_keyed: bool = False
 
 
 @frozen
@@ -32,7 +39,7 @@ class Belonging:
 
 
 def find(connection: sqlite3.Connection, name: str, columns: Sequence[str]) -> Found:
-    """The table of this name. UsageError for one whose rows have no rowid to read them by."""
+    """The table of this name. UsageError for one whose rows have nothing to read them by."""
     used = {column.lower() for column in columns}
     [(kind,)] = connection.execute(
         "SELECT type FROM main.sqlite_master WHERE name = ? COLLATE NOCASE", (name,)
@@ -45,9 +52,13 @@ def find(connection: sqlite3.Connection, name: str, columns: Sequence[str]) -> F
         except sqlite3.OperationalError as error:
             if "no such column" not in str(error):
                 raise
+        rows = connection.execute(f"PRAGMA main.table_info({name})").fetchall()
+        keys = [row[1].replace('"', '""') for row in rows if row[5]]
+        if len(keys) == 1:
+            return Found(name, f'"{keys[0]}"', is_keyed=True)
     raise UsageError(
-        f"the rows of {name} have no rowid, by which they are read (a view, or a table made "
-        f"WITHOUT ROWID): copy them into an ordinary table of that name"
+        f"the rows of {name} have neither rowid nor a key of one column, by which they are read "
+        "(a view, or a table made WITHOUT ROWID): copy them into an ordinary table of that name"
     )
 
 
@@ -77,7 +88,7 @@ def lead(
     return Belonging(joined, "o.owner", f"{child} NOT IN (SELECT child FROM {led})")
 
 
-def repeated(connection: sqlite3.Connection, sessions: Found | None) -> frozenset[int]:
+def repeated(connection: sqlite3.Connection, sessions: Found | None) -> frozenset[Rowid]:
     """The rowids of sessions whose id another one before them has."""
     if sessions is None or is_unique(connection, sessions.name):
         return frozenset()

@@ -1,6 +1,7 @@
 """An older store as a file: which of the older tables it has, and their rows in order.
 
-It is only read. Rows are read in short statements, by their rowid or by what they belong to.
+It is only read. Rows are read in short statements, by their rowid (or the key in its place) or by
+what they belong to.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any
 from xgw.errors import UsageError, WorkError
 from xgw.frozen import frozen
 from xgw.store.migrations import KEPT, old_tables
-from xgw.upkeep.legacy.belonging import Belonging, find, lead, repeated
+from xgw.upkeep.legacy.belonging import Belonging, Rowid, find, lead, repeated
 from xgw.upkeep.legacy.files import open_to_read
+
+START = -(1 << 62)
+"""The rowid before all others."""
 
 OldRow = tuple[Any, ...]
 """The rowid, the columns of the shape (None for one that the table lacks), and all others."""
@@ -173,37 +177,48 @@ class Source:
         tables = [table for shape in SHAPES for table in (shape.sessions, shape.messages)]
         return {t.name: self.count(t) for t in (*tables, REQUESTS) if self.has(t)}
 
-    def after(self, table: Columns, rowid: int, limit: int) -> list[OldRow]:
-        """The next rows behind this rowid."""
+    def after(
+        self, table: Columns, rowid: Rowid, limit: int, *, including: bool = False
+    ) -> list[OldRow]:
+        """The next rows behind this rowid, or with it; START is before all of them.
+
+        WorkError for keys that are no text, or no UTF-8, of tables without rowids.
+        """
         if not self.has(table):
             return []
-        return self._rows(
+        behind = "1" if rowid == START else f"{self._rowid(table)} {'>=' if including else '>'} ?1"
+        rows = self._rows(
             f"SELECT {self._selected(table)} FROM {self._name(table)} t "
-            f"WHERE {self._rowid(table)} > ? ORDER BY 1 LIMIT ?",
+            f"WHERE {behind} ORDER BY 1 LIMIT ?2",
             rowid,
             limit,
         )
+        if self._found[table.name].is_keyed:
+            self._refuse_odd_keys(table, rows)
+        return rows
 
-    def is_repeated(self, shape: Shape, rowid: int) -> bool:
+    def is_repeated(self, shape: Shape, rowid: Rowid) -> bool:
         """Whether the id of the session in this row is that of one before it, too."""
         return rowid in self._repeated[shape.name]
 
-    def belonging(self, shape: Shape, rowids: Sequence[int]) -> dict[int, list[OldRow]]:
+    def belonging(self, shape: Shape, rowids: Sequence[Rowid]) -> dict[Rowid, list[OldRow]]:
         """The messages of the sessions in these rows, by those, in the order of their rowids.
 
         Of several sessions with one id the first has them.
         """
-        table, found = shape.messages, dict[int, list[OldRow]]()
+        table, found = shape.messages, dict[Rowid, list[OldRow]]()
         if not self.has(table):
             return found
         lead, marks = self._leads[shape.name], ", ".join("?" * len(rowids))
+        is_keyed = self._found[table.name].is_keyed
+        order = " ORDER BY 2" if is_keyed else ""  # by numbers it takes less to sort them here
         for row in self._rows(
             f"SELECT {lead.owner}, {self._selected(table)} FROM {lead.joined} "
-            f"WHERE {lead.owner} IN ({marks})",
+            f"WHERE {lead.owner} IN ({marks}){order}",
             *rowids,
         ):
             found.setdefault(row[0], []).append(row[1:])
-        for owned in found.values():
+        for owned in () if is_keyed else found.values():
             owned.sort(key=itemgetter(0))
         return found
 
@@ -216,6 +231,13 @@ class Source:
             f"SELECT {self._selected(table)} FROM {self._name(table)} t "
             f"WHERE {self._leads[shape.name].orphaned} ORDER BY 1"
         )
+
+    def _refuse_odd_keys(self, table: Columns, rows: Sequence[OldRow]) -> None:
+        if any(isinstance(row[0], bytes | Replaced) for row in rows):
+            raise WorkError(
+                f"{self.path} cannot be read any further (there are keys of {table.name} that are "
+                "no text): copy its rows into a table that is not made WITHOUT ROWID"
+            )
 
     def _lead(self, shape: Shape) -> Belonging:
         sessions, messages = self._found.get(shape.sessions.name), self._found[shape.messages.name]

@@ -13,10 +13,11 @@ from xgw.frozen import frozen
 from xgw.store.rows import PayloadRow
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.legacy import messages, sessions
+from xgw.upkeep.legacy.belonging import Rowid
 from xgw.upkeep.legacy.messages import CONTENT, METADATA, TOOL_CALLS, Message
 from xgw.upkeep.legacy.requests import STARTED, Request, from_request
 from xgw.upkeep.legacy.sessions import CREATED, Session
-from xgw.upkeep.legacy.source import REQUESTS, SHAPES, Columns, OldRow, Shape, Source
+from xgw.upkeep.legacy.source import REQUESTS, SHAPES, START, Columns, OldRow, Shape, Source
 from xgw.upkeep.legacy.values import Origin, Refused, loose
 from xgw.upkeep.times import in_order, read_time
 
@@ -35,7 +36,7 @@ Said = tuple[OldRow, str, bool]
 """A message, its moment, and whether that is known or taken from the one before."""
 
 
-Behind = tuple[int, int, str]
+Behind = tuple[Rowid, int, str]
 """The `rowid`, `done` and `time` of the place behind a row."""
 
 
@@ -47,7 +48,7 @@ class Place:
     """
 
     stage: str = STAGES[0]
-    rowid: int = -(1 << 62)
+    rowid: Rowid = START
     done: int = 0
     time: str = NO_TIME
 
@@ -152,9 +153,11 @@ class Walk:
 
     def _sessions(self, shape: Shape) -> Iterator[Behind]:
         start = self._place
-        rowid = start.rowid - 1 if start.done else start.rowid
-        while rows := self._source.after(shape.sessions, rowid, SESSIONS_AT_ONCE):
-            rowid = rows[-1][0]
+        rowid, including = start.rowid, start.done > 0
+        while rows := self._source.after(
+            shape.sessions, rowid, SESSIONS_AT_ONCE, including=including
+        ):
+            rowid, including = rows[-1][0], False
             owned = self._source.belonging(shape, [row[0] for row in rows])
             for row in rows:
                 done = start.done if row[0] == start.rowid else 0
