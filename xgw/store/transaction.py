@@ -52,7 +52,9 @@ MOST_IN_EVENTS = 65536
 """Length up to which an event's text is kept whole: reading a page of events takes no more."""
 
 # Few sizes, so that SQLite has each statement compiled; what one request brings is one statement.
-SIZES = (64, 32, *range(16, 0, -1))
+SIZES = (*range(1, 17), 32, 64)
+_LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in range(SIZES[-1] + 1)]
+"""The size of the statement that so many rows begin with."""
 
 _statements: dict[tuple[Any, ...], str] = {}
 
@@ -92,6 +94,7 @@ class Transaction:
         self._kept = kept or Kept()
         self._there: set[str] = set()
         self._texts: dict[str, str] = {}
+        self._text_of: dict[str, str] = {}
         self._held = HeldRows()
         self._events: list[_Event] = []
         self._written: list[Envelope] = []
@@ -258,6 +261,8 @@ class Transaction:
         key = key_named(column)
         if key is None:
             return column
+        if key in self._text_of:
+            return self._text_of[key]
         rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (packed_hash(key),))
         text: str | None = orjson.loads(opened(*rows[0])) if rows else None
         return text
@@ -267,6 +272,7 @@ class Transaction:
         key = self._texts.get(text)
         if key is None:
             key = self._texts[text] = self.keep(orjson.dumps(text))
+            self._text_of[key] = text
         return key
 
     def _has(self, key: str) -> bool:
@@ -294,7 +300,7 @@ class Transaction:
         """
         at = last = 0
         while at < len(rows):
-            count = next(size for size in SIZES if size <= len(rows) - at)
+            count = _LARGEST[min(len(rows) - at, SIZES[-1])]
             values = [value for row in rows[at : at + count] for value in row]
             cursor = self._connection.execute(_insert(verb, table, columns, count, clash), values)
             last = cursor.lastrowid or last
