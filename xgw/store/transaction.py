@@ -24,6 +24,7 @@ from xgw.store.rows import (
     is_long,
     key_named,
     opened,
+    packed_row,
     put,
 )
 from xgw.store.templates import LONG, take_out_texts
@@ -218,7 +219,7 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
-        kept = [(packed_hash(key), *columns) for key, *columns in rows]
+        kept = [(packed_hash(key), *columns) for key, *columns in map(packed_row, rows)]
         self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
         self._there.update(row[0] for row in rows)
 
