@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +20,15 @@ from recorded import Recorded, attempt, ended, message, recorded, result, tool
 from servers import DEADLINE, eventually
 from xgw import clock, ids
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
+from xgw.recording.following import Following
+from xgw.recording.notes import perform
 from xgw.recording.requests import Ending, Opening
 from xgw.recording.scribing import employment
 from xgw.store import migrations
 from xgw.store.database import Store
 from xgw.store.payloads import Stored, load
 from xgw.store.rows import digest
-from xgw.store.scribe import MOST_BYTES, Employ, Scribe
+from xgw.store.scribe import MOST_BYTES, Desk, Employ, Link, Scribe
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
 
@@ -55,7 +60,7 @@ class Crowded:
         self._scribes = scribes
         for _ in range(ROUNDS):
             self.expect_written(self.crowd())
-        eventually(lambda: scribes and scribes[0].is_there)
+        eventually(lambda: scribes and (scribes[0].is_there or scribes[0].has_gone))
 
     @property
     def pid(self) -> int:
@@ -124,6 +129,23 @@ def employing(store: Store) -> Employ:
     return employ
 
 
+def leaving(store: Store) -> Scribe:
+    """Commits the first batch, and is gone before it says so."""
+    ours, theirs = socket.socketpair()
+
+    def commit() -> None:
+        link, desk = Link(theirs), Desk(store, perform)
+        link.send(b"")
+        message = link.receive()
+        assert message is not None
+        assert desk.write(message)
+        desk.close()
+        link.close()
+
+    threading.Thread(target=commit).start()
+    return Scribe(subprocess.Popen([sys.executable, "-c", ""]), ours)
+
+
 @pytest.fixture
 def crowded(tmp_path: Path) -> Iterator[Crowded]:
     scribes: list[Scribe] = []
@@ -176,6 +198,23 @@ def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> Non
     assert crowded.turns() == (ROUNDS + 2) * CROWD
     [warning] = caplog.messages
     assert "the server writes by itself" in warning
+
+
+def test_it_is_gone_right_after_a_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scribes: list[Scribe] = []
+
+    def employed() -> Scribe:
+        scribes.append(leaving(Store(tmp_path / "xgw.db")))
+        return scribes[0]
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
+        following = Following(scene.store, scene.hub)
+        following.start()
+        crowded = Crowded(scene, scribes)
+        crowded.expect_written(crowded.crowd())
+        following.stop()
+        assert crowded.turns() == (ROUNDS + 1) * CROWD
+    assert len(caplog.messages) == 1
 
 
 def test_a_unit_that_cannot_be_written_fails_alone(

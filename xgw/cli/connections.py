@@ -59,6 +59,10 @@ class ClientRequest(Request):  # type: ignore[misc]
         """Whether nothing of it is left on the connection."""
         return self.body.reader.ended and not self.body.failed
 
+    def _peer_is_trusted_proxy(self) -> bool:
+        """Never: what proxies say is not used. gunicorn takes the peer's address apart for this."""
+        return False
+
     def should_close(self) -> bool:
         if not self.was_read:
             self.must_close = True

@@ -166,8 +166,9 @@ class Record:
         stored = [*bodies]
         session = self._session
         with session.lock if session else nullcontext():
-            # The one that comes last here ends the turn, so it must not seem to end earlier.
-            end = replace(end, ended_at=clock.now())
+            if session is not None:
+                # The one that comes last here ends the turn, so it must not seem to end earlier.
+                end = replace(end, ended_at=clock.now())
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
             ticket = self._means.recorder.finish(ending, stored)
             if session is not None:

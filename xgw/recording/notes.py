@@ -9,18 +9,24 @@ from xgw.store.transaction import Transaction
 from xgw.store.units import Note
 
 _BEGIN, _END = "begin", "end"
+_BEGUN = "SELECT 1 FROM steps WHERE id = ?"
+_ENDED = "SELECT 1 FROM steps WHERE id = ? AND status <> 'running'"
 _read_begin = msgspec.msgpack.Decoder(tuple[Opening, str]).decode
 _read_end = msgspec.msgpack.Decoder(tuple[Ending]).decode
 
 
-def note_begin(opening: Opening, owner: str) -> Note:
-    """A request begins."""
-    return Note(_BEGIN, (opening, owner))
+def note_begin(opening: Opening, owner: str) -> Note | None:
+    """A request begins, and a try with it; None for one without."""
+    if opening.attempt is None:
+        return None
+    return Note(_BEGIN, (opening, owner), (_BEGUN, (opening.attempt.step_id,)))
 
 
-def note_end(ending: Ending) -> Note:
-    """A request ends."""
-    return Note(_END, (ending,))
+def note_end(ending: Ending) -> Note | None:
+    """A request ends, and its try; None where that has ended before."""
+    if ending.attempt is None:
+        return None
+    return Note(_END, (ending,), (_ENDED, (ending.attempt.step_id,)))
 
 
 def perform(tx: Transaction, kind: str, facts: bytes) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from xgw.store.backlog import Ticket, bodies_of
 from xgw.store.scribe import Employ, Scribe
+from xgw.store.transaction import Transaction
 from xgw.store.units import Committed
 
 MANY, FEW = 3.5, 2.5
@@ -25,6 +26,7 @@ class Handing:
     def __init__(self, employ: Employ | None) -> None:
         self._employ = employ
         self._scribe: Scribe | None = None
+        self._last: Sequence[Ticket] = ()
         self._usual = 0.0
         self._crowded = False
 
@@ -47,8 +49,16 @@ class Handing:
         notes = [ticket.note for ticket in batch if ticket.note is not None]
         if self._scribe is None or len(notes) < len(batch):
             return None
+        self._last = batch
         events = self._scribe.write(bodies_of(batch), notes)
         return None if events is None else Committed(events)
+
+    def done(self, transaction: Transaction) -> Collection[Ticket]:
+        """What a scribe had committed when it was gone before it could say so."""
+        first = self._last[0].note if self._last else None
+        if first is None or self._scribe is None or self._scribe.is_there:
+            return ()
+        return self._last if transaction.stored(*first.trace) else ()
 
     def end(self) -> None:
         """Nothing more comes."""

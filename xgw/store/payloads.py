@@ -25,6 +25,7 @@ from xgw.store.rows import (
     PayloadRow,
     digest,
     leads_to,
+    packed_row,
     put,
     put_literal,
     row_of,
@@ -73,11 +74,12 @@ class Shelf:
 
     Hashes become known by `committed`, never before, so that a unit that was rolled back cannot
     leave a reference to nothing. `others_delete`: another process may delete payloads here, so that
-    nothing is ever surely in the store.
+    nothing is ever surely in the store. `packs`: at once; else the transaction does it.
     """
 
-    def __init__(self, *, others_delete: bool = False) -> None:
+    def __init__(self, *, others_delete: bool = False, packs: bool = True) -> None:
         self._others_delete = others_delete
+        self._packs = packs
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._before: set[str] = set()
@@ -110,7 +112,7 @@ class Shelf:
         self.clear()
         needed = {stored.hash for stored in in_hands}
         for stored in in_hands:
-            for key, _, codec, content in stored.rows:
+            for key, _, codec, content in map(packed_row, stored.rows):
                 needed.update((key, *leads_to(codec, content)))
         return needed
 
@@ -140,7 +142,7 @@ class Shelf:
 
     def _whole(self, content: bytes) -> Stored:
         rows: list[PayloadRow] = []
-        return Stored(self._add(rows, content), len(content), tuple(rows))
+        return Stored(self._add(rows, content), len(content), self._ready(rows))
 
     def _text(self, content: bytes) -> Stored:
         key = digest(content).hex()
@@ -149,7 +151,7 @@ class Shelf:
         rows: list[PayloadRow] = []
         literal = put_literal(rows, orjson.dumps(content.decode()), self.knows)
         rows.append(template_row(key, len(content), [{"t": literal}]))
-        return Stored(key, len(content), tuple(rows))
+        return Stored(key, len(content), self._ready(rows))
 
     def _request(self, body: Body) -> Stored:
         apart = take_apart(body.folded)
@@ -182,7 +184,10 @@ class Shelf:
             else:
                 written.append(segment)
         rows.append(template_row(key, size, written))
-        return Stored(key, size, tuple(rows), hashes, run)
+        return Stored(key, size, self._ready(rows), hashes, run)
+
+    def _ready(self, rows: Iterable[PayloadRow]) -> tuple[PayloadRow, ...]:
+        return tuple(map(packed_row, rows) if self._packs else rows)
 
     def _add(self, rows: list[PayloadRow], content: bytes) -> str:
         key = digest(content).hex()

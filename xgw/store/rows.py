@@ -39,6 +39,9 @@ PACKED_FROM = 200
 
 PRUNED = "pruned"
 
+TEXT_UNPACKED, PARTS_UNPACKED, STREAM_UNPACKED = "text?", "parts?", "stream?"
+"""Of rows that are still to be packed, which the store never has."""
+
 _WITH_FORMS = b"\x01"
 _AND_HASHES = b"\x02"
 _GAP = b"\0"
@@ -77,22 +80,34 @@ def key_named(value: object) -> str | None:
 
 
 def row_of(key: str, content: bytes) -> PayloadRow:
-    """A body as it is."""
-    if len(content) >= PACKED_FROM:
-        packed = pack(content, WORDS)
-        if len(packed) < len(content):
-            return (key, len(content), "text", packed)
-    return (key, len(content), "raw", content)
+    """A body as it is, still to be packed."""
+    return (key, len(content), TEXT_UNPACKED if len(content) >= PACKED_FROM else "raw", content)
 
 
 def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
-    """A body of `size` bytes that is put together from segments."""
-    text = orjson.dumps(list(segments))
-    return (key, size, "parts", min(text, _packed(text), key=len))
+    """A body of `size` bytes that is put together from segments, still to be packed."""
+    return (key, size, PARTS_UNPACKED, orjson.dumps(list(segments)))
+
+
+def packed_row(row: PayloadRow) -> PayloadRow:
+    """The row as the store has it."""
+    key, size, codec, content = row
+    if codec == TEXT_UNPACKED:
+        packed = pack(content, WORDS)
+        small = len(packed) < len(content)
+        return (key, size, "text", packed) if small else (key, size, "raw", content)
+    if codec == PARTS_UNPACKED:
+        return (key, size, "parts", min(content, _packed(content), key=len))
+    if codec == STREAM_UNPACKED:
+        return (key, size, "stream", _packed(content))
+    return row
 
 
 def put(rows: list[PayloadRow], key: str, content: bytes, knows: Callable[[str], bool]) -> None:
-    """Add the rows of a body, and of those of its long texts that `knows` does not know."""
+    """Add the rows of a body, and of those of its long texts that `knows` does not know.
+
+    They are still to be packed.
+    """
     segments = take_out_texts(content)
     if segments is None:
         rows.append(_stream_row(rows, key, content, knows) or row_of(key, content))
@@ -117,7 +132,7 @@ def _stream_row(
     mark, literal = _spelled(said)
     reference = {mark: put_literal(rows, literal, knows)}
     text = orjson.dumps([reference, stream.opening, stream.lengths, stream.between])
-    return (key, len(content), "stream", _packed(text))
+    return (key, len(content), STREAM_UNPACKED, text)
 
 
 def woven(content: bytes, said: Callable[[str], bytes]) -> bytes:

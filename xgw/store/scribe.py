@@ -46,13 +46,16 @@ _decode_events = msgspec.msgpack.Decoder(list[Envelope])
 
 
 class Scribe:
-    """The scribe as the writer sees it; for one thread. The process has the link's other end."""
+    """The scribe as the writer sees it; for one thread. The process has the link's other end.
+
+    Once it `has_gone` nothing can be given to it any more.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
         self._link = Link(sock)
         self._is_ready = False
-        self._has_gone = False
+        self.has_gone = False
 
     @property
     def pid(self) -> int:
@@ -62,16 +65,16 @@ class Scribe:
     @property
     def is_there(self) -> bool:
         """Whether it can be given something."""
-        if not self._is_ready and not self._has_gone and self._link.has_come():
+        if not self._is_ready and not self.has_gone and self._link.has_come():
             self._is_ready = self._receive() == _READY
-        return self._is_ready and not self._has_gone
+        return self._is_ready and not self.has_gone
 
     def write(self, bodies: Sequence[PayloadRow], notes: Sequence[Note]) -> list[Envelope] | None:
-        """Commit a batch; returns its events. None: nothing of it is known to be written."""
+        """Commit a batch; returns its events. None: it did not, or has gone without saying so."""
         if sum(len(row[3]) for row in bodies) > MOST_BYTES:
             return None
         try:
-            message = _encode((bodies, notes))
+            message = _encode((bodies, [(note.kind, note.facts) for note in notes]))
         except (
             TypeError,
             ValueError,
@@ -86,8 +89,8 @@ class Scribe:
 
     def dismiss(self) -> None:
         """Let it end."""
-        if not self._has_gone:
-            self._has_gone = True
+        if not self.has_gone:
+            self.has_gone = True
             self._link.close()
             self._process.wait()
 
@@ -141,7 +144,7 @@ class Link:
 
 def write_for(link: Link, store: Store, perform: Perform) -> None:
     """Be the scribe until the link ends."""
-    desk = _Desk(store, perform)
+    desk = Desk(store, perform)
     with contextlib.suppress(OSError):
         link.send(_READY)
         while (message := link.receive()) is not None:
@@ -149,7 +152,7 @@ def write_for(link: Link, store: Store, perform: Perform) -> None:
     desk.close()
 
 
-class _Desk:
+class Desk:
     """The scribe's own connection to the store."""
 
     def __init__(self, store: Store, perform: Perform) -> None:

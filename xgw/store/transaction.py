@@ -24,6 +24,7 @@ from xgw.store.rows import (
     is_long,
     key_named,
     opened,
+    packed_row,
     put,
 )
 from xgw.store.templates import LONG, take_out_texts
@@ -52,7 +53,9 @@ MOST_IN_EVENTS = 65536
 """Length up to which an event's text is kept whole: reading a page of events takes no more."""
 
 # Few sizes, so that SQLite has each statement compiled; what one request brings is one statement.
-SIZES = (64, 32, *range(16, 0, -1))
+SIZES = (*range(1, 17), 32, 64)
+_LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in range(SIZES[-1] + 1)]
+"""The size of the statement that so many rows begin with."""
 
 _statements: dict[tuple[Any, ...], str] = {}
 
@@ -92,6 +95,7 @@ class Transaction:
         self._kept = kept or Kept()
         self._there: set[str] = set()
         self._texts: dict[str, str] = {}
+        self._text_of: dict[str, str] = {}
         self._held = HeldRows()
         self._events: list[_Event] = []
         self._written: list[Envelope] = []
@@ -215,7 +219,7 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
-        kept = [(packed_hash(key), *columns) for key, *columns in rows]
+        kept = [(packed_hash(key), *columns) for key, *columns in map(packed_row, rows)]
         self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
         self._there.update(row[0] for row in rows)
 
@@ -258,6 +262,8 @@ class Transaction:
         key = key_named(column)
         if key is None:
             return column
+        if key in self._text_of:
+            return self._text_of[key]
         rows = self.stored("SELECT codec, data FROM payloads WHERE hash = ?", (packed_hash(key),))
         text: str | None = orjson.loads(opened(*rows[0])) if rows else None
         return text
@@ -267,6 +273,7 @@ class Transaction:
         key = self._texts.get(text)
         if key is None:
             key = self._texts[text] = self.keep(orjson.dumps(text))
+            self._text_of[key] = text
         return key
 
     def _has(self, key: str) -> bool:
@@ -294,7 +301,7 @@ class Transaction:
         """
         at = last = 0
         while at < len(rows):
-            count = next(size for size in SIZES if size <= len(rows) - at)
+            count = _LARGEST[min(len(rows) - at, SIZES[-1])]
             values = [*itertools.chain.from_iterable(rows[at : at + count])]
             cursor = self._connection.execute(_insert(verb, table, columns, count, clash), values)
             last = cursor.lastrowid or last

@@ -16,10 +16,14 @@ Work = Callable[[Transaction], None]
 
 
 class Note(NamedTuple):
-    """A unit of work as values alone: `kind` names what is to be done with the facts."""
+    """A unit of work as values alone: `kind` names what is to be done with the facts.
+
+    `trace` is a select and its parameters, which finds a row once the unit is committed.
+    """
 
     kind: str
     facts: tuple[Any, ...]
+    trace: tuple[str, tuple[Any, ...]]
 
 
 TROUBLES = frozenset(

@@ -198,8 +198,10 @@ class Writer:
         try:
             committed = self._handing.write(batch) if transaction is None else None
             if committed is None:
-                works = [ticket.work for ticket in batch]
-                committed = carry_out(transaction or self._begin(), bodies_of(batch), works)
+                transaction = transaction or self._begin()
+                done = self._handing.done(transaction)
+                works = [ticket.work for ticket in batch if ticket not in done]
+                committed = carry_out(transaction, bodies_of(batch), works)
         except Exception as error:  # noqa: BLE001 - the driver of units: one that fails must not take others along
             self._undo(error)
             return

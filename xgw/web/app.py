@@ -91,7 +91,9 @@ class Services:
         self.transport = Transport()
         self.hub = Hub(self._read_events, events.newest(store))
         self.writer = Writer(store, self._published, employ)
-        self.recorder = Recorder(self.writer, self.hub, Shelf(others_delete=not serves))
+        # Most units are written by another process where many come: so it is what packs them, too.
+        shelf = Shelf(others_delete=not serves, packs=False)
+        self.recorder = Recorder(self.writer, self.hub, shelf)
         self.recovery = Recovery(store, self.writer)
         self.following = Following(store, self.hub)
         self.calls = Calls(loaded.config.server.max_calls)
