@@ -32,6 +32,7 @@ NAMED: Row = {
         "limits": {"max_iterations": 3},
     },
     "round.trip": {"model": "m", "handoffs": ("a", "billing")},
+    "few": agent(handoffs=("billing",), limits={"max_iterations": 4}),
     "tight": agent(handoffs=("billing",), limits={"max_turn_tokens": 20}),
     "noted": {"model": "m", "handoffs": ("noting",)},
     "noting": {"model": "m", "tools": ("remember",)},
@@ -192,12 +193,13 @@ def test_agents_that_work_at_the_same_time_have_one_memory(gate: AgentGate) -> N
     tasks = [(f"h{n}", "handoff_to_noting", f'{{"message": "{n}"}}') for n in range(4)]
     keys = {f"{task} {note}" for task in range(4) for note in range(10)}
 
-    def notes(peer: Peer, asked: Asked) -> None:
-        task = asked.json["messages"][-1]["content"]
-        values = [f'{{"key": "{task} {n}", "value": "x"}}' for n in range(10)]
-        asks(*[(f"r{n}", "remember", value) for n, value in enumerate(values)])(peer, asked)
+    def answers(peer: Peer, asked: Asked) -> None:
+        last = asked.json["messages"][-1]
+        values = [f'{{"key": "{last["content"]} {n}", "value": "x"}}' for n in range(10)]
+        notes = asks(*[(f"r{n}", "remember", value) for n, value in enumerate(values)])
+        (notes if last["role"] == "user" else says("noted"))(peer, asked)
 
-    gate.model.will(asks(*tasks), *[notes] * 4, *[says("noted")] * 4, says("all"))
+    gate.model.will(asks(*tasks), *[answers] * 8, says("all"))
     answer = gate.say("go", name="noted")
     kept = gate.gate.get(f"/sessions/{answer['sessionId']}").json["working_memory"]
     assert kept.keys() == keys
@@ -282,6 +284,23 @@ def test_the_limits_of_the_turn_hold_for_the_other_agent(gate: AgentGate) -> Non
     reason = "the agent billing came to no answer: the turn reached its limit of 20 (turn tokens)"
     assert handoff["error_message"] == reason
     assert gate.steps(answer, "tool_call")[0]["error_type"] == "no_result"
+
+
+def test_agents_at_work_at_the_same_time_share_the_answers_that_are_left(gate: AgentGate) -> None:
+    """Of four one has asked for six tasks: three of them are answered."""
+    calls = [(f"h{n}", TOOL, '{"message": "go"}') for n in range(6)]
+    together = threading.Barrier(3)
+
+    def answers(peer: Peer, asked: Asked) -> None:
+        together.wait(DEADLINE)
+        says("9 euros")(peer, asked)
+
+    gate.model.will(asks(*calls), *[answers] * 3)
+    answer = gate.say("prices?", name="few")
+    assert (answer["status"], answer["limitReached"]) == ("error", "iterations")
+    assert len(gate.steps(answer, "llm_call")) == 4
+    ended = [step["status"] for step in gate.steps(answer, "handoff")]
+    assert sorted(ended) == ["error"] * 3 + ["success"] * 3
 
 
 def test_its_own_limits_end_its_work_and_not_the_turn(gate: AgentGate) -> None:

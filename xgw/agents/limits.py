@@ -40,12 +40,15 @@ class Used:
     outer: tuple[Used, Bounds] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def begin(self) -> None:
-        """One more answer is asked for."""
+    def begin(self, bounds: Bounds) -> None:
+        """One more answer is asked for. Raises Reached if another agent that works at the same time
+        has taken the last one."""
         with self._lock:
+            if self.iterations >= bounds.iterations:
+                raise Reached(LimitFacts("iterations", self.iterations, bounds.iterations))
+            if self.outer is not None:
+                self.outer[0].begin(self.outer[1])
             self.iterations += 1
-        if self.outer is not None:
-            self.outer[0].begin()
 
     def add(self, end: AttemptEnd) -> None:
         """One more try; what nobody knows is not counted."""

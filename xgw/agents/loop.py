@@ -177,7 +177,7 @@ class Loop:
         What turns out to be too long for the provider is sent once more, shorter.
         """
         size = self._fitting.fit()
-        self._start.used.begin()
+        self._start.used.begin(self._start.bounds)
         answered = context.last_results(self._context.elements())
         try:
             try:
