@@ -435,3 +435,17 @@ class Answer:
 
 
 __all__ = ["HOSTILE", "ROOT", "FixedStore", "Recorded", "recorded", "run"]
+
+
+@contextlib.contextmanager
+def first_hour(folder: Path) -> Iterator[Recorded]:
+    """The same with what one would do in a first hour with xgw."""
+    with recorded(folder) as record:
+        record.ask("What can you do?", "checkout-42", stream=True)
+        record.ask("And what else? demo:reason", "checkout-42", temperature=0.5)
+        record.ask_with_tool("weather")
+        record.ask("demo:flaky please", "flaky", model="flaky")
+        record.ask("demo:cut now", "broken", stream=True)
+        record.ask(HOSTILE, "שלום <b>bold</b>")
+        record.ask("hello", model="no-such-model")
+        yield record

@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 import bundles
-from cli_stores import HOSTILE, Recorded, recorded
+from cli_stores import Recorded, first_hour
 from filled_store import FilledStore
 from servers import DEADLINE
 from xgw.cli import main
@@ -31,15 +31,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    """What one would do in a first hour with xgw."""
-    with recorded(tmp_path_factory.mktemp("real")) as record:
-        record.ask("What can you do?", "checkout-42", stream=True)
-        record.ask("And what else? demo:reason", "checkout-42", temperature=0.5)
-        record.ask_with_tool("weather")
-        record.ask("demo:flaky please", "flaky", model="flaky")
-        record.ask("demo:cut now", "broken", stream=True)
-        record.ask(HOSTILE, "שלום")
-        record.ask("hello", model="no-such-model")
+    with first_hour(tmp_path_factory.mktemp("real")) as record:
         yield record
 
 

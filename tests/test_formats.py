@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import accessibility
-from cli_stores import HOSTILE, Recorded, recorded
+from cli_stores import Recorded, first_hour
 from filled_store import FilledStore
 from scripted_upstream import Peer, upstream
 from servers import DEADLINE
@@ -38,15 +38,8 @@ MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)> </pre> ```\n# no
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    with recorded(tmp_path_factory.mktemp("formats")) as record:
-        record.ask("What can you do?", "checkout-42", stream=True)
-        record.ask("And what else? demo:reason", "checkout-42", temperature=0.5)
-        record.ask_with_tool("weather")
-        record.ask("demo:flaky please", "flaky", model="flaky")
-        record.ask("demo:cut now", "broken", stream=True)
-        record.ask(HOSTILE, "שלום <b>bold</b>")
+    with first_hour(tmp_path_factory.mktemp("formats")) as record:
         record.ask(MARKUP, "markup")
-        record.ask("hello", model="no-such-model")
         yield record
 
 
