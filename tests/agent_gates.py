@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 
 from servers import DEADLINE
 
-GATES: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+class Gates(dict[str, threading.Event]):
+    """Made as they are named: two threads that name one at the same time get the same."""
+
+    def __missing__(self, name: str) -> threading.Event:
+        # A defaultdict looks, makes and keeps in three steps.
+        return self.setdefault(name, threading.Event())
+
+
+GATES = Gates()
 RUNS: list[str] = []
 
 
@@ -18,7 +26,7 @@ def wait_for(name: str) -> None:
 
 def start_over() -> None:
     """A test begins, or ends: whatever still waits goes on."""
-    for gate in GATES.values():
+    for gate in list(GATES.values()):
         gate.set()
     GATES.clear()
     RUNS.clear()

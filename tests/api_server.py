@@ -102,7 +102,7 @@ class ApiServer:
         self, path: str, key: str | None = TOKEN, method: str = "GET", **headers: str
     ) -> http.client.HTTPResponse:
         """An answer whose body is still to be read; closing it closes the connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.server_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.server_port, timeout=60)
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         named = {name.replace("_", "-"): value for name, value in headers.items()}

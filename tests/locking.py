@@ -12,7 +12,7 @@ from servers import DEADLINE
 
 CODE = """
 import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
 for line in sys.stdin:
     connection.execute(line.strip())
     print("done", flush=True)

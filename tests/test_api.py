@@ -474,7 +474,7 @@ def shell_words(command: str, **variables: str) -> list[str]:
     script = 'curl() { printf "%s\\0" "$@"; }\n' + command
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **variables}
     ran = subprocess.run(
-        ["bash", "-c", script], env=environment, capture_output=True, check=True, timeout=30
+        ["bash", "-c", script], env=environment, capture_output=True, check=True, timeout=60
     )
     assert ran.stderr == b""
     return [word.decode("latin-1") for word in ran.stdout.split(b"\0")[:-1]]

@@ -27,7 +27,7 @@ from xgw.store import payloads
 from xgw.store.database import Store
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 240.0
+SECONDS = 580.0
 
 FIRST_STEPS = {
     "2 KB request, 1 client: added median": (1.3, 0.35),

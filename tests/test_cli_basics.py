@@ -53,7 +53,7 @@ def run(
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, **env},
-        timeout=30,
+        timeout=60,
     )
 
 
@@ -117,7 +117,7 @@ cli.main(["odd"], prog_name="xgw")
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0", "LC_ALL": "C"},
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -224,7 +224,7 @@ def test_behind_the_real_server_too(tmp_path: Path) -> None:
         browser = Browser(server.url)
         assert_error_page(browser.open("/ui/nowhere"), 404)
         assert browser.open("/ui/", Host="attacker.test").status == 421
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         # A form whose body ends in the middle of a chunk.
         head = "POST /ui/login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.connect()

@@ -46,7 +46,7 @@ def base_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(base_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=base_url, api_key="any", max_retries=0, timeout=30) as sdk:
+    with openai.OpenAI(base_url=base_url, api_key="any", max_retries=0, timeout=60) as sdk:
         yield sdk
 
 
@@ -55,7 +55,7 @@ class Wire:
 
     def __init__(self, base_url: str) -> None:
         where = urlsplit(base_url)
-        self.http = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+        self.http = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
 
     def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
@@ -579,7 +579,7 @@ def test_stopping_closes_the_port_and_ends_streams() -> None:
         wire.http.getresponse()
     wire.http.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=30).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
 
 
 def test_at_a_pace_the_answers_are_the_same(wire: Wire) -> None:
@@ -602,7 +602,7 @@ def test_http_1_0_and_malformed_requests(base_url: str) -> None:
     body = orjson.dumps({**ask("Hi"), "stream": True})
 
     def exchange(raw: bytes) -> bytes:
-        with socket.create_connection((where.hostname, where.port), timeout=30) as plain:
+        with socket.create_connection((where.hostname, where.port), timeout=60) as plain:
             plain.sendall(raw)
             return b"".join(iter(lambda: plain.recv(65536), b""))
 

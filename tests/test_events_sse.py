@@ -364,7 +364,7 @@ class Listener:
     def wait(self, text: str) -> bool:
         """Until it has heard this text."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.text == text, timeout=30)
+            return self._changed.wait_for(lambda: self.text == text, timeout=60)
 
     def _hear(self, payload: dict[str, Any]) -> None:
         with self._changed:

@@ -39,7 +39,7 @@ class Record:
 
     def get(self, path: str) -> Any:
         """The JSON at a path."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=60) as answer:
             return json.load(answer)
 
     def turns(self, key: str) -> list[Any]:

@@ -73,7 +73,7 @@ class Gate:
         headers: dict[str, str | None] | dict[str, str],
         body: str | None = None,
     ) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             host = headers.get("Host", f"127.0.0.1:{self.port}")
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
