@@ -28,7 +28,7 @@ BESIDE = Limit(500, 1 << 20)
 Alone they grow from one to the next: what comes to stand on one page is brought there once.
 """
 
-MOST = Limit(4000, 1 << 23)
+MOST = Limit(16000, 1 << 25)
 GONE = "its session was deleted while the store was taken over"
 
 _TARGETS = {
