@@ -317,6 +317,9 @@ class TestStreams:
         assert told.count("[email-1]") == 1
         cut = chunk(plain) * 3 + chunk(plain)[:-9] + PEOPLE["email"] + "\n\n" + chunk(plain)
         assert PEOPLE["email"] not in masked_body(cut)
+        clean = chunk({"content": "\n@app.route\n@cache.it"})
+        for end in range(len(clean) - 2):
+            assert masked_body(clean + clean[:end]) == clean + clean[:end]
 
     def test_texts_of_several_choices_and_calls_do_not_mix(self) -> None:
         stream = chunk({"content": "ada@"}) + chunk({"content": "bob@"}, 1)

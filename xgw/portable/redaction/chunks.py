@@ -60,12 +60,9 @@ Leaf = tuple[str, int, int]
 
 
 class Chunk:
-    """What is to be looked at by itself (`leaves`), and the pieces of longer texts.
+    """What is to be looked at by itself (`leaves`), and the pieces of longer texts."""
 
-    In one that is not `is_whole` there may be something outside of its strings.
-    """
-
-    __slots__ = ("_shape", "_told", "is_whole", "leaves", "pieces")
+    __slots__ = ("_shape", "_told", "leaves", "pieces")
 
     def __init__(
         self,
@@ -73,10 +70,7 @@ class Chunk:
         pieces: Sequence[Piece],
         shape: _Shape | None = None,
         told: tuple[str, ...] = (),
-        *,
-        is_whole: bool = True,
     ) -> None:
-        self.is_whole = is_whole
         self.leaves = leaves
         self.pieces = pieces
         self._shape, self._told = shape, told
@@ -108,7 +102,9 @@ class Chunks:
             self._note(_pattern(self._text, strings, scalars, start, stop), strings)
         others = [(one.name, one.start, one.stop) for one in strings if one.path is None]
         pieces = [(one.path, one.start, one.stop) for one in strings if one.path]
-        return Chunk(others, pieces, is_whole=is_whole)
+        # What is cut off may have words outside of its strings; in a whole one these are numbers.
+        loose = [] if is_whole else [("", *span) for span in scalars]
+        return Chunk([*others, *loose], pieces)
 
     def _note(self, pattern: str, strings: list[_String]) -> None:
         """Those that come and look like this one are read faster, if it is not the first."""

@@ -61,10 +61,9 @@ def stream_finds(text: str, scan: Scan) -> Iterator[Find]:
     for line in _LINE.finditer(text):
         start, stop = line.span(2)
         chunk = chunks.read(start, stop) if line[1] else None
-        if chunk is None or not chunk.is_whole:
+        if chunk is None:
             for find in scan(text[start:stop]):
                 yield find.moved(start)
-        if chunk is None:
             continue
         clean = True
         for name, at, end in chunk.leaves:
