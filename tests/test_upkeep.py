@@ -170,7 +170,7 @@ def only(found: dict[str, list[Any]], check: str) -> Any:
 @pytest.fixture
 def copy(fixed: Path, tmp_path: Path) -> Path:
     path = Path(shutil.copy(fixed, tmp_path / "xgw.db"))
-    with sqlite3.connect(path) as database:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
         # Those of the fixed rows are of no process that there is.
         database.execute("UPDATE turns SET status = 'success' WHERE status = 'running'")
         database.execute("DELETE FROM request_logs")
@@ -217,6 +217,16 @@ def test_a_store_that_is_damaged(copy: Path) -> None:
         1,
         True,
     )
+
+
+def test_a_store_that_somebody_else_holds_is_not_told_to_be_damaged(copy: Path) -> None:
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        code, found = examine(copy, "--offline")
+    told = only(found, "store")
+    assert (code, told["standing"], "database is locked" in told["says"]) == (1, "wrong", True)
+    assert "move" not in told["advice"]
 
 
 def test_a_store_of_another_version(copy: Path) -> None:

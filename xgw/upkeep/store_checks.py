@@ -29,6 +29,13 @@ TIGHT = (
     "then `xgw prune --bodies-older-than 30d --vacuum`"
 )
 
+FULL = "free some of the disk, 64 KiB to read the store and some 40 MB to prune it"
+"""What SQLite says of a full disk differs: it needs room for its index of the log."""
+
+READ_ROOM = 64 << 10
+BUSY = "nothing says that the file is damaged: see what else uses it, and try again"
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
 RESTORE = "move it away and put a backup in its place; `xgw serve` begins a new one otherwise"
 
 OPEN_TURNS = (
@@ -68,7 +75,7 @@ def check(store: Store) -> Iterator[Finding]:
                 for one in (_foreign_keys, _references, _orphans, _open_turns):
                     yield from _guarded(one, store, database)
     except (sqlite3.Error, OSError) as error:
-        yield wrong("store", f"{path} cannot be read as a store: {error}", RESTORE)
+        yield wrong("store", f"{path} cannot be read as a store: {error}", _advice(path, error))
 
 
 def _guarded(one: Check, store: Store, database: sqlite3.Connection) -> Iterator[Finding]:
@@ -76,7 +83,19 @@ def _guarded(one: Check, store: Store, database: sqlite3.Connection) -> Iterator
     try:
         yield from one(store, database)
     except (sqlite3.Error, ValueError) as error:
-        yield wrong(one.__name__.strip("_"), f"it cannot be checked: {error}", RESTORE)
+        name = one.__name__.strip("_")
+        yield wrong(name, f"it cannot be checked: {error}", _advice(store.path, error))
+
+
+def _advice(path: Path, error: Exception) -> str:
+    """What to do where the store cannot be read: it is put away only if it is damaged."""
+    if _is_damage(error):
+        return RESTORE
+    return FULL if shutil.disk_usage(path.parent).free < READ_ROOM else BUSY
+
+
+def _is_damage(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
 
 
 def _room(store: Store) -> Iterator[Finding]:
@@ -104,6 +123,8 @@ def _integrity(database: sqlite3.Connection) -> Iterator[Finding]:
     try:
         found = [row[0] for row in database.execute(f"PRAGMA integrity_check({MOST})")]
     except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
         found = [str(error)]
     if found == ["ok"]:
         yield fine("integrity", "SQLite finds the file sound")
