@@ -57,7 +57,7 @@ class ApiServer:
         )
         self.hub = Hub()
         self.writer = Writer(self.filled.store, lambda events: self.recorder.published(events))
-        self.recorder = Recorder(self.writer, self.hub, Shelf())
+        self.recorder = Recorder(self.writer, self.hub, Shelf(packs=False))
         self.watchers = Places(config.server.max_watchers, "watchers")
         self.agents = Roster(Loaded(config, {}, None))
         app = Flask("api")

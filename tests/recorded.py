@@ -48,7 +48,7 @@ class Recorded:
         migrations.migrate(self.store)
         self.hub = Hub(self._read, events.newest(self.store))
         self.writer = writer(self.store, self._published, **options)
-        self.recorder = Recorder(self.writer, self.hub, Shelf())
+        self.recorder = Recorder(self.writer, self.hub, Shelf(packs=False))
         self.recovery = Recovery(self.store, self.writer)
         self.told = self.hub.subscribe(lambda _: True)
         self.writer.start()

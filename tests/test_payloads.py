@@ -34,10 +34,10 @@ ODD_TEXTS = ("", "ü", "\u2028", "日本語", "🙂", '"quoted"', "back\\slash",
 class Shelved:
     """A store, and a shelf whose rows go into it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, packs: bool = True) -> None:
         self.store = Store(folder / "xgw.db")
         migrations.migrate(self.store)
-        self.shelf = Shelf()
+        self.shelf = Shelf(packs=packs)
         self._connection = self.store.open_writer()
 
     def keep(self, stored: Stored) -> Stored:
@@ -255,6 +255,28 @@ def _chunks(texts: list[str], spelled: Callable[[Any], str]) -> bytes:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, _compact])
+def test_it_is_the_same_whoever_takes_bodies_apart(
+    tmp_path: Path, spelled: Callable[[Any], str]
+) -> None:
+    said = " ".join(WORDS * 9)
+    messages = [{"role": "user", "content": said[at:]} for at in range(40)]
+    request = spelled({"model": "m", "messages": messages}).encode()
+    answers = [spelled({"said": said, "n": n}).encode() for n in range(3)]
+    others = [_chunks(WORDS * 9, spelled), b"short", said.encode(), b"\0" * 1000]
+    kept = []
+    for name in ("at-once", "later"):
+        (tmp_path / name).mkdir()
+        shelved = Shelved(tmp_path / name, packs=name == "at-once")
+        assert shelved.rebuilt(request) == request
+        for body in (*answers, *others):
+            stored = shelved.keep(shelved.shelf.whole(body))
+            assert payloads.load(shelved.store, stored.hash) == body
+        kept.append(shelved.store.sql("SELECT * FROM payloads ORDER BY hash"))
+        shelved.close()
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("spelled", [json.dumps, _compact])

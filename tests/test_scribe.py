@@ -55,12 +55,14 @@ class Listening(Writer):
 class Crowded:
     """A recorder whose writer has a scribe, and calls that all begin and end at once."""
 
-    def __init__(self, scene: Recorded, scribes: list[Scribe]) -> None:
+    def __init__(self, scene: Recorded, scribes: list[Scribe] | None = None) -> None:
+        """`scribes` are those that come, if any can."""
         self._scene = scene
-        self._scribes = scribes
+        self._scribes = scribes if scribes is not None else []
         for _ in range(ROUNDS):
             self.expect_written(self.crowd())
-        eventually(lambda: scribes and (scribes[0].is_there or scribes[0].has_gone))
+        if scribes is not None:
+            eventually(lambda: scribes and (scribes[0].is_there or scribes[0].has_gone))
 
     @property
     def pid(self) -> int:
@@ -215,6 +217,19 @@ def test_it_is_gone_right_after_a_commit(tmp_path: Path, caplog: pytest.LogCaptu
         following.stop()
         assert crowded.turns() == (ROUNDS + 1) * CROWD
     assert len(caplog.messages) == 1
+
+
+def test_it_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    employ = employing(Store(tmp_path / "xgw.db"))
+    with recorded(tmp_path / "xgw.db", employ=employ) as scene:
+        crowded = Crowded(scene)
+        crowded.expect_written(crowded.crowd())
+        assert crowded.turns() == (ROUNDS + 1) * CROWD
+    [warning] = caplog.messages
+    assert "no process could be started" in warning
 
 
 def test_a_unit_that_cannot_be_written_fails_alone(

@@ -139,7 +139,7 @@ class Shelved:
         self.store = Store(folder / "xgw.db")
         migrations.migrate(self.store)
         self.writer = Writer(self.store, lambda events: None)
-        self.shelf = Shelf()
+        self.shelf = Shelf(packs=False)  # as in the server
         self.sweep = Sweep(self.store, self.writer, self.shelf)
         self.writer.start()
 

@@ -7,7 +7,9 @@ next waits until nobody can write there any more.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -22,22 +24,35 @@ from xgw.store.database import Store
 from xgw.store.scribe import Employ, Link, Scribe, write_for
 
 COLLECTED_FROM = 5000
+log = logging.getLogger("xgw.store")
+
 _LEFT_TO_THE_SERVER = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def employment(store: Store, keep: Sequence[int]) -> Employ | None:
-    """How to start a scribe for this store once there is enough to write; None where it would not
-    help. It has those descriptors open that are to `keep`."""
+    """How to start a scribe for this store once there is enough to write.
+
+    None where it would not help. It has those descriptors open that are to `keep`.
+    """
     frozen = getattr(sys, "frozen", False)  # then there is no Python to start it with
     cores = _cores()
     if sys.platform == "win32" or frozen or len(cores) < 2:
         return None
-    return partial(_start, store, keep, cores)
+    return partial(_employ, store, keep, cores)
+
+
+def _employ(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe | None:
+    try:
+        return _start(store, keep, cores)
+    except OSError as error:
+        log.warning("no process could be started that writes the store: %s", error.strerror)
+        return None
 
 
 def _start(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe:
     ours, theirs = socket.socketpair()
-    with theirs:
+    with theirs, contextlib.ExitStack() as unless_started:
+        unless_started.callback(ours.close)
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "xgw.recording.scribing"),
@@ -49,6 +64,7 @@ def _start(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
+        unless_started.pop_all()
     return Scribe(process, ours)
 
 

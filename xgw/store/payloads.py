@@ -25,11 +25,12 @@ from xgw.store.rows import (
     PayloadRow,
     digest,
     leads_to,
-    packed_row,
+    packed_rows,
     put,
     put_literal,
     row_of,
     template_row,
+    untouched_row,
 )
 from xgw.store.templates import LONG, Apart, take_apart
 
@@ -74,7 +75,8 @@ class Shelf:
 
     Hashes become known by `committed`, never before, so that a unit that was rolled back cannot
     leave a reference to nothing. `others_delete`: another process may delete payloads here, so that
-    nothing is ever surely in the store. `packs`: at once; else the transaction does it.
+    nothing is ever surely in the store. `packs`: bodies are taken apart and packed at once; else it
+    is left to the transaction.
     """
 
     def __init__(self, *, others_delete: bool = False, packs: bool = True) -> None:
@@ -112,7 +114,7 @@ class Shelf:
         self.clear()
         needed = {stored.hash for stored in in_hands}
         for stored in in_hands:
-            for key, _, codec, content in map(packed_row, stored.rows):
+            for key, _, codec, content in packed_rows(stored.rows, set()):
                 needed.update((key, *leads_to(codec, content)))
         return needed
 
@@ -187,18 +189,26 @@ class Shelf:
         return Stored(key, size, self._ready(rows), hashes, run)
 
     def _ready(self, rows: Iterable[PayloadRow]) -> tuple[PayloadRow, ...]:
-        return tuple(map(packed_row, rows) if self._packs else rows)
+        """While a sweep is under way, all that comes with a body has to be known: it is pinned."""
+        is_whole = self._packs or self.pins.sweeping
+        return tuple(packed_rows(rows, set()) if is_whole else rows)
+
+    def _put(self, rows: list[PayloadRow], key: str, content: bytes) -> None:
+        if self._packs:
+            put(rows, key, content, self.knows)
+        else:
+            rows.append(untouched_row(key, content))
 
     def _add(self, rows: list[PayloadRow], content: bytes) -> str:
         key = digest(content).hex()
         if not self.knows(key):
-            put(rows, key, content, self.knows)
+            self._put(rows, key, content)
         return key
 
     def _add_element(self, rows: list[PayloadRow], listed: Listed, position: int) -> str:
         key = listed.hashes[position].hex()
         if not self.knows(key):
-            put(rows, key, listed.element(position), self.knows)
+            self._put(rows, key, listed.element(position))
         return key
 
     def _add_as_it_is(self, rows: list[PayloadRow], content: bytes) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -39,8 +39,8 @@ PACKED_FROM = 200
 
 PRUNED = "pruned"
 
-TEXT_UNPACKED, PARTS_UNPACKED, STREAM_UNPACKED = "text?", "parts?", "stream?"
-"""Of rows that are still to be packed, which the store never has."""
+TEXT_UNPACKED, PARTS_UNPACKED, STREAM_UNPACKED, UNTOUCHED = "text?", "parts?", "stream?", "?"
+"""Of rows that are still to be packed, or taken apart before; the store never has them."""
 
 _WITH_FORMS = b"\x01"
 _AND_HASHES = b"\x02"
@@ -87,6 +87,22 @@ def row_of(key: str, content: bytes) -> PayloadRow:
 def template_row(key: str, size: int, segments: Iterable[Segment]) -> PayloadRow:
     """A body of `size` bytes that is put together from segments, still to be packed."""
     return (key, size, PARTS_UNPACKED, orjson.dumps(list(segments)))
+
+
+def untouched_row(key: str, content: bytes) -> PayloadRow:
+    """A body of which nothing is known yet but its hash."""
+    return (key, len(content), UNTOUCHED, content)
+
+
+def packed_rows(rows: Iterable[PayloadRow], there: set[str]) -> Iterator[PayloadRow]:
+    """The rows as the store has them, long texts that are not `there` included; all are added."""
+    for row in rows:
+        made = [row]
+        if row[2] == UNTOUCHED:
+            made = []
+            put(made, row[0], row[3], there.__contains__)
+        there.update([key for key, *_ in made])
+        yield from map(packed_row, made)
 
 
 def packed_row(row: PayloadRow) -> PayloadRow:

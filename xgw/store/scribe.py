@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import socket
 import sqlite3
 import struct
@@ -29,6 +28,9 @@ from xgw.store.units import Note, begin, carry_out
 
 MOST_BYTES = 1 << 20
 """Bodies of a batch up to which it is handed over: they are in memory twice meanwhile."""
+
+END_SECONDS = 2.0
+"""How long it may take to end."""
 
 BLOCK = 1 << 16
 _LENGTH = struct.Struct("!I")
@@ -92,7 +94,11 @@ class Scribe:
         if not self.has_gone:
             self.has_gone = True
             self._link.close()
-            self._process.wait()
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:  # nothing of it is awaited any more
+                self._process.kill()
+                self._process.wait()
 
     def _receive(self) -> bytes | None:
         try:
@@ -118,7 +124,13 @@ class Link:
 
     def has_come(self) -> bool:
         """Whether a message is there, or the end."""
-        return bool(select.select([self._sock], [], [], 0)[0])
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # broken off, which is an end too
+            return True
+        return True
 
     def send(self, message: bytes) -> None:
         """Send one."""

@@ -24,7 +24,7 @@ from xgw.store.rows import (
     is_long,
     key_named,
     opened,
-    packed_row,
+    packed_rows,
     put,
 )
 from xgw.store.templates import LONG, take_out_texts
@@ -219,9 +219,8 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
-        kept = [(packed_hash(key), *columns) for key, *columns in map(packed_row, rows)]
+        kept = [(packed_hash(key), *columns) for key, *columns in packed_rows(rows, self._there)]
         self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
-        self._there.update(row[0] for row in rows)
 
     def keep(self, content: bytes) -> str:
         """The hash of a body that is in the store once this transaction is committed.
