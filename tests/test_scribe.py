@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "pay
 Call = tuple[Opening, Ending]
 
 CROWD = 20
+FILES = 1024
 ROUNDS = 5
 """So many crowds in a row are the rule."""
 
@@ -68,8 +72,10 @@ class Crowded:
     def pid(self) -> int:
         return self._scribes[0].pid
 
-    def crowd(self, *more: Call, bodies: tuple[Stored, ...] = ()) -> list[Ticket]:
-        """Calls that begin and end in one batch, and these."""
+    def crowd(
+        self, *more: Call, bodies: tuple[Stored, ...] = (), first: Ending | None = None
+    ) -> list[Ticket]:
+        """Calls that begin and end in one batch, and these; behind what ends `first`."""
         entered, go = threading.Event(), threading.Event()
 
         def wait(_: Transaction) -> None:
@@ -78,6 +84,8 @@ class Crowded:
 
         self._scene.writer.submit(wait)
         assert entered.wait(DEADLINE)
+        if first is not None:
+            self._scene.recorder.finish(first, ())
         tickets = self.calls(*more, bodies=bodies)
         go.set()
         return tickets
@@ -131,21 +139,34 @@ def employing(store: Store) -> Employ:
     return employ
 
 
-def leaving(store: Store) -> Scribe:
-    """Commits the first batch, and is gone before it says so."""
+def leaving(store: Store, *, comes: threading.Event | None = None, commits: bool = True) -> Scribe:
+    """Perhaps commits the first batch after it `comes`, and is gone before it says so."""
     ours, theirs = socket.socketpair()
 
     def commit() -> None:
         link, desk = Link(theirs), Desk(store, perform)
+        assert comes is None or comes.wait(DEADLINE)
         link.send(b"")
         message = link.receive()
         assert message is not None
-        assert desk.write(message)
+        assert not commits or desk.write(message)
         desk.close()
         link.close()
 
     threading.Thread(target=commit).start()
     return Scribe(subprocess.Popen([sys.executable, "-c", ""]), ours)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Every file that is opened gets a number above 1024."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 4 * FILES), limits[1]))
+    with contextlib.ExitStack() as files:
+        for _ in range(FILES):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture
@@ -217,6 +238,50 @@ def test_it_is_gone_right_after_a_commit(tmp_path: Path, caplog: pytest.LogCaptu
         following.stop()
         assert crowded.turns() == (ROUNDS + 1) * CROWD
     assert len(caplog.messages) == 1
+
+
+def test_it_is_gone_right_before_a_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its batch begins with the end of a step that has ended otherwise."""
+    caplog.set_level(logging.CRITICAL, "xgw.store")
+    scribes: list[Scribe] = []
+    comes = threading.Event()
+
+    def employed() -> Scribe:
+        scribes.append(leaving(Store(tmp_path / "xgw.db"), comes=comes, commits=False))
+        return scribes[0]
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
+        opening, ending = call()
+        scene.recorder.begin(opening, ())
+        scene.recorder.finish(ending, ())
+        crowded = Crowded(scene)
+        comes.set()
+        eventually(lambda: scribes[0].is_there)
+        assert ending.end is not None
+        later = replace(ending.end, ended_at=clock.now())
+        crowded.expect_written(crowded.crowd(first=replace(ending, end=later)))
+        assert scribes[0].has_gone
+        assert crowded.turns() == (ROUNDS + 1) * CROWD + 1
+
+
+def test_the_server_has_many_files_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, many_files: None
+) -> None:
+    """More than `select` knows of."""
+    scribes: list[Scribe] = []
+    employ = employing(Store(tmp_path / "xgw.db"))
+
+    def employed() -> Scribe | None:
+        scribe = employ()
+        scribes.extend([scribe] if scribe is not None else [])
+        return scribe
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
+        crowded = Crowded(scene, scribes)
+        crowded.expect_written(crowded.crowd())
+        assert crowded.turns() == (ROUNDS + 1) * CROWD
+        assert scribes[0].is_there
+    assert caplog.messages == []
 
 
 def test_it_cannot_be_started(
