@@ -34,6 +34,7 @@ from xgw.store.rows import digest
 from xgw.store.scribe import MOST_BYTES, Desk, Employ, Link, Scribe
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
+from xgw.values import Delta
 
 TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "payloads", "events")
 Call = tuple[Opening, Ending]
@@ -224,19 +225,32 @@ def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_it_is_gone_right_after_a_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it committed is told of as ever: behind the step's live frames, and then it is over."""
     scribes: list[Scribe] = []
+    comes = threading.Event()
 
     def employed() -> Scribe:
-        scribes.append(leaving(Store(tmp_path / "xgw.db")))
+        scribes.append(leaving(Store(tmp_path / "xgw.db"), comes=comes))
         return scribes[0]
 
     with recorded(tmp_path / "xgw.db", employ=employed) as scene:
-        following = Following(scene.store, scene.hub)
+        following = Following(scene.store, scene.hub, scene.recorder.published)
         following.start()
-        crowded = Crowded(scene, scribes)
-        crowded.expect_written(crowded.crowd())
+        crowded = Crowded(scene)
+        comes.set()
+        eventually(lambda: scribes[0].is_there)
+        opening, ending = call()
+        assert opening.attempt is not None
+        live = scene.recorder.live.start(opening.scope, opening.attempt.step_id)
+        live.add([Delta("text", 0, "Hi")])
+        mailbox = scene.hub.subscribe(lambda envelope: envelope.step_id == live.step_id)
+        crowded.expect_written(crowded.crowd((opening, ending)))
+        assert scribes[0].has_gone
         following.stop()
-        assert crowded.turns() == (ROUNDS + 1) * CROWD
+        assert crowded.turns() == (ROUNDS + 1) * CROWD + 1
+        told = [envelope.type for envelope in mailbox.get(0)]
+        assert told == ["step.started", "step.delta", "step.completed", "message.added"]
+        assert len(scene.recorder.live) == 0
     assert len(caplog.messages) == 1
 
 
