@@ -106,6 +106,10 @@ class Crowded:
         [(newest,)] = self.store.sql("SELECT max(seq) FROM events")
         eventually(lambda: self._scene.hub.newest == newest)
 
+    def stop(self, seconds: float) -> None:
+        """Write the rest, and end the writer."""
+        self._scene.writer.stop(seconds)
+
     @property
     def store(self) -> Store:
         return self._scene.store
@@ -220,6 +224,16 @@ def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> Non
     crowded.expect_written(crowded.crowd())
     crowded.expect_written(crowded.crowd())
     assert crowded.turns() == (ROUNDS + 2) * CROWD
+    [warning] = caplog.messages
+    assert "the server writes by itself" in warning
+
+
+def test_it_does_not_answer_at_the_end(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> None:
+    os.kill(crowded.pid, signal.SIGSTOP)
+    tickets = crowded.crowd()
+    crowded.stop(0.02)
+    crowded.expect_written(tickets)
+    assert crowded.turns() == (ROUNDS + 1) * CROWD
     [warning] = caplog.messages
     assert "the server writes by itself" in warning
 
