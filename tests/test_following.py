@@ -40,7 +40,7 @@ def test_foreign_events_go_out_once_and_in_order(tmp_path: Path) -> None:
         return events.list_events(store, after, limit=upto - after)
 
     hub = Hub(read, events.newest(store))
-    following = Following(store, hub)
+    following = Following(store, hub, hub.publish)
     with hub.subscribe(lambda _: True) as mailbox:
         following.start()
         for type in ("turn.started", "run.started", "turn.completed"):
@@ -61,7 +61,7 @@ def test_foreign_events_go_out_once_and_in_order(tmp_path: Path) -> None:
 def test_own_events_in_transit_are_left_to_their_writer(tmp_path: Path) -> None:
     store = _store(tmp_path)
     hub = Hub(lambda after, upto: events.list_events(store, after, limit=upto - after), 0)
-    following = Following(store, hub)
+    following = Following(store, hub, hub.publish)
     with hub.subscribe(lambda _: True) as mailbox:
         _commit_elsewhere(store, "turn.started")
         following.look()

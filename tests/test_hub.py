@@ -374,16 +374,16 @@ def test_following_what_others_write() -> None:
     hub = Hub(table.read)
     reader = hub.subscribe(everything)
     table.add(3)
-    hub.follow(3)
-    hub.follow(3)
-    hub.follow(2)
+    hub.publish(hub.missed(3))
+    assert hub.missed(3) == []
+    assert hub.missed(2) == []
     assert seqs(reader.get(0)) == [1, 2, 3]
     hub.publish(table.rows[2:])
     own = table.add()
     hub.publish(own)
-    hub.follow(4)
+    assert hub.missed(4) == []
     assert seqs(reader.get(0)) == [4]
-    Hub().follow(9)
+    assert Hub().missed(9) == []
 
 
 # -- the end, and many at once ---------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,13 @@ from xgw.store.rows import digest
 from xgw.store.scribe import MOST_BYTES, Desk, Employ, Link, Scribe
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Ticket, Writer
+from xgw.values import Delta
 
 TABLES = ("sessions", "turns", "runs", "steps", "messages", "request_logs", "payloads", "events")
 Call = tuple[Opening, Ending]
 
 CROWD = 20
+FILES = 1024
 ROUNDS = 5
 """So many crowds in a row are the rule."""
 
@@ -68,8 +73,10 @@ class Crowded:
     def pid(self) -> int:
         return self._scribes[0].pid
 
-    def crowd(self, *more: Call, bodies: tuple[Stored, ...] = ()) -> list[Ticket]:
-        """Calls that begin and end in one batch, and these."""
+    def crowd(
+        self, *more: Call, bodies: tuple[Stored, ...] = (), first: Ending | None = None
+    ) -> list[Ticket]:
+        """Calls that begin and end in one batch, and these; behind what ends `first`."""
         entered, go = threading.Event(), threading.Event()
 
         def wait(_: Transaction) -> None:
@@ -78,6 +85,8 @@ class Crowded:
 
         self._scene.writer.submit(wait)
         assert entered.wait(DEADLINE)
+        if first is not None:
+            self._scene.recorder.finish(first, ())
         tickets = self.calls(*more, bodies=bodies)
         go.set()
         return tickets
@@ -96,6 +105,10 @@ class Crowded:
             assert ticket.committed
         [(newest,)] = self.store.sql("SELECT max(seq) FROM events")
         eventually(lambda: self._scene.hub.newest == newest)
+
+    def stop(self, seconds: float) -> None:
+        """Write the rest, and end the writer."""
+        self._scene.writer.stop(seconds)
 
     @property
     def store(self) -> Store:
@@ -131,21 +144,34 @@ def employing(store: Store) -> Employ:
     return employ
 
 
-def leaving(store: Store) -> Scribe:
-    """Commits the first batch, and is gone before it says so."""
+def leaving(store: Store, *, comes: threading.Event | None = None, commits: bool = True) -> Scribe:
+    """Perhaps commits the first batch after it `comes`, and is gone before it says so."""
     ours, theirs = socket.socketpair()
 
     def commit() -> None:
         link, desk = Link(theirs), Desk(store, perform)
+        assert comes is None or comes.wait(DEADLINE)
         link.send(b"")
         message = link.receive()
         assert message is not None
-        assert desk.write(message)
+        assert not commits or desk.write(message)
         desk.close()
         link.close()
 
     threading.Thread(target=commit).start()
     return Scribe(subprocess.Popen([sys.executable, "-c", ""]), ours)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Every file that is opened gets a number above 1024."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 4 * FILES), limits[1]))
+    with contextlib.ExitStack() as files:
+        for _ in range(FILES):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture
@@ -202,21 +228,88 @@ def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> Non
     assert "the server writes by itself" in warning
 
 
+def test_it_does_not_answer_at_the_end(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> None:
+    os.kill(crowded.pid, signal.SIGSTOP)
+    tickets = crowded.crowd()
+    crowded.stop(0.02)
+    crowded.expect_written(tickets)
+    assert crowded.turns() == (ROUNDS + 1) * CROWD
+    [warning] = caplog.messages
+    assert "the server writes by itself" in warning
+
+
 def test_it_is_gone_right_after_a_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it committed is told of as ever: behind the step's live frames, and then it is over."""
     scribes: list[Scribe] = []
+    comes = threading.Event()
 
     def employed() -> Scribe:
-        scribes.append(leaving(Store(tmp_path / "xgw.db")))
+        scribes.append(leaving(Store(tmp_path / "xgw.db"), comes=comes))
         return scribes[0]
 
     with recorded(tmp_path / "xgw.db", employ=employed) as scene:
-        following = Following(scene.store, scene.hub)
+        following = Following(scene.store, scene.hub, scene.recorder.published)
         following.start()
+        crowded = Crowded(scene)
+        comes.set()
+        eventually(lambda: scribes[0].is_there)
+        opening, ending = call()
+        assert opening.attempt is not None
+        live = scene.recorder.live.start(opening.scope, opening.attempt.step_id)
+        live.add([Delta("text", 0, "Hi")])
+        mailbox = scene.hub.subscribe(lambda envelope: envelope.step_id == live.step_id)
+        crowded.expect_written(crowded.crowd((opening, ending)))
+        assert scribes[0].has_gone
+        following.stop()
+        assert crowded.turns() == (ROUNDS + 1) * CROWD + 1
+        told = [envelope.type for envelope in mailbox.get(0)]
+        assert told == ["step.started", "step.delta", "step.completed", "message.added"]
+        assert len(scene.recorder.live) == 0
+    assert len(caplog.messages) == 1
+
+
+def test_it_is_gone_right_before_a_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its batch begins with the end of a step that has ended otherwise."""
+    caplog.set_level(logging.CRITICAL, "xgw.store")
+    scribes: list[Scribe] = []
+    comes = threading.Event()
+
+    def employed() -> Scribe:
+        scribes.append(leaving(Store(tmp_path / "xgw.db"), comes=comes, commits=False))
+        return scribes[0]
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
+        opening, ending = call()
+        scene.recorder.begin(opening, ())
+        scene.recorder.finish(ending, ())
+        crowded = Crowded(scene)
+        comes.set()
+        eventually(lambda: scribes[0].is_there)
+        assert ending.end is not None
+        later = replace(ending.end, ended_at=clock.now())
+        crowded.expect_written(crowded.crowd(first=replace(ending, end=later)))
+        assert scribes[0].has_gone
+        assert crowded.turns() == (ROUNDS + 1) * CROWD + 1
+
+
+def test_the_server_has_many_files_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, many_files: None
+) -> None:
+    """More than `select` knows of."""
+    scribes: list[Scribe] = []
+    employ = employing(Store(tmp_path / "xgw.db"))
+
+    def employed() -> Scribe | None:
+        scribe = employ()
+        scribes.extend([scribe] if scribe is not None else [])
+        return scribe
+
+    with recorded(tmp_path / "xgw.db", employ=employed) as scene:
         crowded = Crowded(scene, scribes)
         crowded.expect_written(crowded.crowd())
-        following.stop()
         assert crowded.turns() == (ROUNDS + 1) * CROWD
-    assert len(caplog.messages) == 1
+        assert scribes[0].is_there
+    assert caplog.messages == []
 
 
 def test_it_cannot_be_started(

@@ -132,11 +132,11 @@ class Hub:
         with self._lock:
             self._send(envelopes)
 
-    def follow(self, upto: int) -> None:
-        """Publish what others committed up to `upto` and nobody here has published."""
-        with self._lock:
-            if self._read_events is not None and upto > self.newest:
-                self._send(self._read_events(self.newest, upto))
+    def missed(self, upto: int) -> list[Envelope]:
+        """What was committed up to `upto` and nobody here has published."""
+        if self._read_events is None or upto <= self.newest:
+            return []
+        return self._read_events(self.newest, upto)
 
     def close(self) -> None:
         """Wake and close every subscriber, now and from now on."""

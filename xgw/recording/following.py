@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 
 import peewee
 
+from xgw.events import Envelope
 from xgw.hub import Hub
 from xgw.queries import events
 from xgw.store.database import Store
@@ -23,9 +25,12 @@ class Following:
     out right after their commit, and behind the live frames of their step.
     """
 
-    def __init__(self, store: Store, hub: Hub) -> None:
+    def __init__(
+        self, store: Store, hub: Hub, publish: Callable[[Sequence[Envelope]], None]
+    ) -> None:
         self._store = store
         self._hub = hub
+        self._publish = publish
         self._seen = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xgw-following", daemon=True)
@@ -50,5 +55,7 @@ class Following:
 
     def look(self) -> None:
         """Publish what has waited since the last look, then see what is there now."""
-        self._hub.follow(self._seen)
+        missed = self._hub.missed(self._seen)
+        if missed:
+            self._publish(missed)
         self._seen = events.newest(self._store)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from xgw import clock
 from xgw.recording.requests import Ending, Opening, end_request, open_request
 from xgw.store.transaction import Transaction
 from xgw.store.units import Note
 
 _BEGIN, _END = "begin", "end"
 _BEGUN = "SELECT 1 FROM steps WHERE id = ?"
-_ENDED = "SELECT 1 FROM steps WHERE id = ? AND status <> 'running'"
+# Something else may have ended it before: at another moment.
+_ENDED = "SELECT 1 FROM steps WHERE id = ? AND ended_at = ?"
 _read_begin = msgspec.msgpack.Decoder(tuple[Opening, str]).decode
 _read_end = msgspec.msgpack.Decoder(tuple[Ending]).decode
 
@@ -24,9 +26,10 @@ def note_begin(opening: Opening, owner: str) -> Note | None:
 
 def note_end(ending: Ending) -> Note | None:
     """A request ends, and its try; None where that has ended before."""
-    if ending.attempt is None:
+    if ending.attempt is None or ending.end is None:
         return None
-    return Note(_END, (ending,), (_ENDED, (ending.attempt.step_id,)))
+    trace = ending.attempt.step_id, clock.to_db(ending.end.ended_at)
+    return Note(_END, (ending,), (_ENDED, trace))
 
 
 def perform(tx: Transaction, kind: str, facts: bytes) -> None:

@@ -66,8 +66,13 @@ class Recorder:
         return self._thread.native_id
 
     def published(self, envelopes: Sequence[Envelope]) -> None:
-        """What the writer calls after each commit: live frames of a step first, then its events."""
-        self.live.tell(envelopes)
+        """What is called after each commit: live frames of a step first, then its events.
+
+        Ahead of them go those that a scribe has committed and could not tell of any more.
+        """
+        first = envelopes[0].seq if envelopes else None
+        missed = self._hub.missed(first - 1) if first is not None else []
+        self.live.tell([*missed, *envelopes])
 
     # -- requests ------------------------------------------------------------------------------
 

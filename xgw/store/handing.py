@@ -64,3 +64,8 @@ class Handing:
         """Nothing more comes."""
         if self._scribe is not None:
             self._scribe.dismiss()
+
+    def abandon(self) -> None:
+        """Expect nothing of the scribe any more; for another thread, while this one waits."""
+        if self._scribe is not None:
+            self._scribe.kill()

@@ -89,6 +89,10 @@ class Scribe:
         answer = self._receive()
         return _decode_events.decode(answer) if answer else None
 
+    def kill(self) -> None:
+        """End it at once; for any thread. What it has not committed is undone."""
+        self._process.kill()
+
     def dismiss(self) -> None:
         """Let it end."""
         if not self.has_gone:

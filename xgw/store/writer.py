@@ -69,12 +69,18 @@ class Writer:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Commit what has queued up, then end the thread; gives up after `seconds`."""
+        """Commit what has queued up, then end the thread; gives up after `seconds`.
+
+        A scribe that does not answer for half of them is ended: so there is time for its batch.
+        """
         with self._wake:
             self._stop_by = clock.monotonic() + seconds
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join(seconds + 2 * RETRY_SECONDS)
+            self._thread.join(seconds / 2)
+        if self._thread.is_alive():
+            self._handing.abandon()
+            self._thread.join(seconds / 2 + 2 * RETRY_SECONDS)
 
     @property
     def thread_id(self) -> int | None:

@@ -95,7 +95,7 @@ class Services:
         shelf = Shelf(others_delete=not serves, packs=False)
         self.recorder = Recorder(self.writer, self.hub, shelf)
         self.recovery = Recovery(store, self.writer)
-        self.following = Following(store, self.hub)
+        self.following = Following(store, self.hub, self._published)
         self.calls = Calls(loaded.config.server.max_calls)
         self.measured = Measured(store)
         self.watchers = Places(loaded.config.server.max_watchers, "watchers")
@@ -197,7 +197,7 @@ class Services:
         self.recorder.published(envelopes)
 
     def _read_events(self, after: int, upto: int) -> list[Envelope]:
-        """Events that another process committed."""
+        """Events that nobody here has published."""
         found = events.list_events(self.store, after, limit=min(upto - after, FOLLOWED))
         return [envelope for envelope in found if (envelope.seq or 0) <= upto]
 
