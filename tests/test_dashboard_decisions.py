@@ -353,7 +353,7 @@ def test_a_turn_runs_again_beside_what_it_did(gate: AgentGate, browser: Browser)
     words = page.one("p", class_="run-words").text
     assert words == (
         "Repeats run 1 · model p1/n · other instructions · tools run anew. "
-        "The turn's answer is that of run 2, the newest that succeeded."
+        "The turn's answer is that of run 2, the newest that succeeded. Export this run"
     )
     first = tree(browser.open(tabs.all("a")[0].attributes["href"]))
     assert said(first) == ["one"]
@@ -384,7 +384,7 @@ def test_the_newest_answer_stays_when_a_later_run_fails(gate: AgentGate, browser
     page = tree(again(gate, browser, answer))
     assert said(page) == ["one"]
     words = page.one("p", class_="run-words").text
-    assert words.endswith("The turn's answer is that of run 1, the newest that succeeded.")
+    assert "The turn's answer is that of run 1, the newest that succeeded." in words
     assert said(tree(browser.open(f"/ui/sessions/{answer['sessionId']}"))) == ["one"]
 
 
