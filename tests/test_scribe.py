@@ -219,6 +219,20 @@ def test_it_writes_what_the_server_would(tmp_path: Path) -> None:
         other.close()
 
 
+def test_signals_are_for_the_server(tmp_path: Path) -> None:
+    """Ctrl-C goes to both of them, also while the scribe is just starting."""
+    store = Store(tmp_path / "xgw.db")
+    migrations.migrate(store)
+    scribe = employing(store)()
+    assert scribe is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(scribe.pid, number)
+    eventually(lambda: scribe.is_there or scribe.has_gone)
+    assert scribe.is_there
+    scribe.dismiss()
+    store.close()
+
+
 def test_it_is_killed(crowded: Crowded, caplog: pytest.LogCaptureFixture) -> None:
     os.kill(crowded.pid, signal.SIGKILL)
     crowded.expect_written(crowded.crowd())

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,8 @@ COLLECTED_FROM = 5000
 log = logging.getLogger("xgw.store")
 
 _LEFT_TO_THE_SERVER = ("SIGINT", "SIGTERM", "SIGHUP")
+"""A terminal or a supervisor sends them to both. They are blocked before the process begins: it
+takes a while until it could ignore them."""
 
 
 def employment(store: Store, keep: Sequence[int]) -> Employ | None:
@@ -51,7 +53,7 @@ def _employ(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe |
 
 def _start(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe:
     ours, theirs = socket.socketpair()
-    with theirs, contextlib.ExitStack() as unless_started:
+    with theirs, _without_signals(), contextlib.ExitStack() as unless_started:
         unless_started.callback(ours.close)
         process = subprocess.Popen(
             [
@@ -66,6 +68,17 @@ def _start(store: Store, keep: Sequence[int], cores: Sequence[int]) -> Scribe:
         )
         unless_started.pop_all()
     return Scribe(process, ours)
+
+
+@contextlib.contextmanager
+def _without_signals() -> Iterator[None]:
+    """A process that is started in this block never gets those; other threads still do."""
+    numbers = [getattr(signal, name) for name in _LEFT_TO_THE_SERVER]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 if sys.platform == "linux":
@@ -89,8 +102,6 @@ else:
 def main() -> None:
     """Write what comes over the link until it ends: whatever ends the server, it is written."""
     descriptor, path, durability, cores = sys.argv[1:]
-    for name in _LEFT_TO_THE_SERVER:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
     _use([int(core) for core in cores.split(",")])
     gc.freeze()
     gc.set_threshold(COLLECTED_FROM)
