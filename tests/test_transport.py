@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from scripted_upstream import LONG, Peer, read_all, upstream
+from servers import DEADLINE
 from xgw import clock
 from xgw.providers.transport import Call, Transport, UpstreamRequest
 from xgw.values import UpstreamFailure
@@ -62,6 +63,19 @@ def test_a_request_reaches_the_upstream_as_it_was_given(transport: Transport) ->
         b"X-Note: " + "ünder €".encode(),
         b"Content-Type: application/json",
     ]
+
+
+def test_something_can_be_done_while_the_upstream_works(transport: Transport) -> None:
+    done = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        assert done.wait(DEADLINE)
+        peer.answer(b"{}")
+
+    with upstream(script) as server:
+        response = transport.send(post(server.url), LONG, Call(), done.set)
+        assert read_all(response) == b"{}"
 
 
 def test_a_request_without_a_body_has_no_length(transport: Transport) -> None:

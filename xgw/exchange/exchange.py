@@ -98,14 +98,23 @@ class Exchange:
         """Whom the try under way asks."""
         return self._order.way.targets[self._target]
 
-    def open(self, scope: Scope, call: Call, on_retry: Callable[[Ticket], None]) -> Opened:
-        """Ask until one answers. Raises GaveUp, ClientGone and Cancelled."""
+    def open(
+        self,
+        scope: Scope,
+        call: Call,
+        on_retry: Callable[[Ticket], None],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Opened:
+        """Ask until one answers. Raises GaveUp, ClientGone and Cancelled.
+
+        `meanwhile` is something short to be done while the provider works.
+        """
         while True:
             is_quiet = self._order.purpose is not None
             live = self._means.recorder.live.start(scope, self.facts.step_id, is_quiet=is_quiet)
             self.trial.go(live)
             try:
-                return self._ask(call)
+                return self._ask(call, meanwhile)
             except UpstreamFailure as failure:
                 self.trial.close_response()
                 retry = self._next(failure)
@@ -173,13 +182,13 @@ class Exchange:
 
     # -- one try -------------------------------------------------------------------------------
 
-    def _ask(self, call: Call) -> Opened:
+    def _ask(self, call: Call, meanwhile: Callable[[], None] | None) -> Opened:
         config = self._means.config.gateway
         timeouts = Timeouts(
             config.timeouts.connect, config.timeouts.first_byte, config.timeouts.idle
         )
         trial = self.trial
-        response = self._means.transport.send(trial.request, timeouts, call)
+        response = self._means.transport.send(trial.request, timeouts, call, meanwhile)
         trial.response = response
         if not 200 <= response.status < 300:
             raise _failure_of(response, _read_bounded(response, trial.capture))

@@ -59,7 +59,8 @@ class Answering:
     def run(self) -> Reply:
         """Everything up to the first byte; a stream goes on in the reply's iterator."""
         try:
-            opened = self._exchange.open(self._record.scope, self._call, self._record.keep)
+            record = self._record
+            opened = self._exchange.open(record.scope, self._call, record.keep, record.prepare)
             return self._begin_stream(opened) if self._order.stream else self._whole(opened)
         except GaveUp as end:
             return self._give_up(end.failure)

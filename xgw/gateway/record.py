@@ -107,6 +107,10 @@ class Record:
         """Another unit of this request is on its way."""
         self._ticket = ticket
 
+    def prepare(self) -> None:
+        """Do what will have to be done for the commit and can be done before."""
+        self._means.recorder.prepare(self._ticket)
+
     def wait_for_start(self) -> None:
         """Wait until what begins with this request is committed, as long as it may."""
         self._means.recorder.writer.wait(self._ticket, self._patience)

@@ -99,6 +99,12 @@ class Recorder:
         size = _weight(opening.messages)
         return self._submit(work, bodies, part, size, note=note, urgent=urgent)
 
+    def prepare(self, ticket: Ticket) -> None:
+        """Pack a unit's bodies now, if this process will write them and does not do so already."""
+        bodies = ticket.bodies
+        if bodies is not None and not ticket.urgent and not self.writer.crowded:
+            bodies.pack()
+
     def _remains(self, opening: Opening) -> Work | None:
         """What others build on even if the turn itself is dropped for want of memory."""
         if opening.session is None and not opening.closings:

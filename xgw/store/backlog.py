@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from xgw import clock
 from xgw.frozen import frozen
-from xgw.store.rows import PayloadRow
+from xgw.store.rows import PayloadRow, packed_rows
 from xgw.store.transaction import Transaction
 from xgw.store.units import Note, Work
 
@@ -27,6 +27,10 @@ class Bodies:
     def size(self) -> int:
         """Bytes held."""
         return sum(len(row[3]) for row in self.rows)
+
+    def pack(self) -> None:
+        """Have the rows as the store has them. Another thread may take them at the same time."""
+        self.rows = list(packed_rows(self.rows, set()))
 
 
 @frozen

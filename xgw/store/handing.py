@@ -28,12 +28,13 @@ class Handing:
         self._scribe: Scribe | None = None
         self._last: Sequence[Ticket] = ()
         self._usual = 0.0
-        self._crowded = False
+        self.crowded = False
+        """Whether they come so thick."""
 
     @property
     def pays(self) -> bool:
         """Whether to hand over what comes next."""
-        if not self._crowded:
+        if not self.crowded:
             return False
         if self._employ is not None:
             self._scribe, self._employ = self._employ(), None
@@ -42,7 +43,7 @@ class Handing:
     def note(self, units: int) -> None:
         """So many came at once."""
         self._usual += (units - self._usual) * SHARE
-        self._crowded = self._usual > (FEW if self._crowded else MANY)
+        self.crowded = self._usual > (FEW if self.crowded else MANY)
 
     def write(self, batch: Sequence[Ticket]) -> Committed | None:
         """Have these committed; None if the scribe could not, or cannot do one of them."""

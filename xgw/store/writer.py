@@ -93,6 +93,11 @@ class Writer:
         return len(self._backlog) + len(self._in_hand)
 
     @property
+    def crowded(self) -> bool:
+        """Whether units come so thick that another process is to write them."""
+        return self._handing.crowded
+
+    @property
     def pending_bytes(self) -> int:
         """Memory of the units that wait."""
         return self._backlog.bytes

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 
 from xgw.providers.transport.asking import NoAnswer, ask
 from xgw.providers.transport.calls import Call, Cancelled, ClientGone
@@ -43,9 +44,17 @@ class Transport:
         self._tls: ssl.SSLContext | None = None
         self._tls_lock = threading.Lock()
 
-    def send(self, request: UpstreamRequest, timeouts: Timeouts, call: Call) -> UpstreamResponse:
+    def send(
+        self,
+        request: UpstreamRequest,
+        timeouts: Timeouts,
+        call: Call,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
         """Send `request`; returns when the status line and the headers of the answer are there.
 
+        `meanwhile` is what can be done while the upstream works, something short: it is called each
+        time that the request is out.
         An idle connection that turns out to be dead is replaced by a new one. Raises
         UpstreamFailure, Cancelled, ClientGone, and ValueError for a request that cannot be sent.
         """
@@ -54,12 +63,12 @@ class Transport:
         idle = self._pool.take(origin)
         if idle is not None:
             try:
-                return self._exchange(idle, origin, head, request, timeouts, call)
+                return self._exchange(idle, origin, head, request, timeouts, call, meanwhile)
             except NoAnswer as failure:
                 if failure.after > _STALE_SECONDS:
                     raise
         fresh = dial(origin, timeouts.connect, call, self._tls_context)
-        return self._exchange(fresh, origin, head, request, timeouts, call)
+        return self._exchange(fresh, origin, head, request, timeouts, call, meanwhile)
 
     def close(self) -> None:
         """Close the idle connections; those in use are closed when their answers end."""
@@ -73,11 +82,12 @@ class Transport:
         request: UpstreamRequest,
         timeouts: Timeouts,
         call: Call,
+        meanwhile: Callable[[], None] | None,
     ) -> UpstreamResponse:
         wire = Wire(sock, call)
         with contextlib.ExitStack() as undo:
             undo.callback(wire.close)
-            asked = ask(wire, origin.name, head, request.pieces, timeouts)
+            asked = ask(wire, origin.name, head, request.pieces, timeouts, meanwhile)
             undo.pop_all()
         return UpstreamResponse(
             wire,

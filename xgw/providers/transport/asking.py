@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xgw import clock
@@ -34,9 +34,17 @@ class Asked:
     whole: bool
 
 
-def ask(wire: Wire, name: str, head: bytes, body: Sequence[Piece], timeouts: Timeouts) -> Asked:
+def ask(
+    wire: Wire,
+    name: str,
+    head: bytes,
+    body: Sequence[Piece],
+    timeouts: Timeouts,
+    meanwhile: Callable[[], None] | None,
+) -> Asked:
     """Send a request to the upstream called `name` and wait for the head of its answer.
 
+    `meanwhile` is called once the request is out.
     Raises UpstreamFailure (NoAnswer among them), Cancelled and ClientGone.
     """
     began = clock.monotonic()
@@ -45,6 +53,8 @@ def ask(wire: Wire, name: str, head: bytes, body: Sequence[Piece], timeouts: Tim
     try:
         whole = wire.send(head, body, timeouts.idle, answer)
         sent_at = clock.monotonic()
+        if meanwhile is not None:
+            meanwhile()
         found = answer.head or _await_head(wire, answer, sent_at + timeouts.first_byte)
         if found is None:
             cause = f"sent no byte of its answer within {timeouts.first_byte:g} s"
