@@ -104,8 +104,8 @@ def named(document: Row) -> set[str]:
 
 # -- what any test recorded ------------------------------------------------------------------------
 
-AT_MOST = 8
-"""Sessions, and turns without one, of a test's store that are exported: the newest ones."""
+TOGETHER = 100
+"""Sessions, and turns without one, that are exported as one document."""
 
 
 def check_store(path: Path) -> None:
@@ -117,8 +117,9 @@ def check_store(path: Path) -> None:
         return
     store = Store(path)
     try:
-        if roots := newest(store):
-            text = export(store, *roots, redact=True)
+        roots = roots_of(store)
+        for at in range(0, len(roots), TOGETHER):
+            text = export(store, *roots[at : at + TOGETHER], redact=True)
             document = read(text)
             assert named(document) - contents(document).keys() <= gone(store, document)
             assert_same(document, there_and_back(text))
@@ -143,11 +144,11 @@ def assert_same(document: Row, again: Row) -> None:
             assert again[name] == document[name], name
 
 
-def newest(store: Store) -> list[tuple[str, str]]:
-    """Kind and id of the newest sessions and turns without one."""
-    sessions = store.sql("SELECT 'session', id FROM sessions ORDER BY id DESC LIMIT ?", (AT_MOST,))
-    alone = "SELECT 'turn', id FROM turns WHERE session_id IS NULL ORDER BY id DESC LIMIT ?"
-    return [*sessions, *store.sql(alone, (AT_MOST,))]  # type: ignore[list-item]
+def roots_of(store: Store) -> list[tuple[str, str]]:
+    """Kind and id of all sessions, and of the turns without one."""
+    sessions = store.sql("SELECT 'session', id FROM sessions ORDER BY id")
+    alone = store.sql("SELECT 'turn', id FROM turns WHERE session_id IS NULL ORDER BY id")
+    return [*sessions, *alone]  # type: ignore[list-item]
 
 
 def gone(store: Store, document: Row) -> set[str]:

@@ -21,6 +21,8 @@ from xgw.queries import events
 from xgw.store.database import Store
 
 WAIT_SECONDS = 3600
+CANCEL_SECONDS = 5.0
+"""For the answer to a cancellation of a turn that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ class Interrupts:
         self._door = door
         self._turn_id: str | None = None
         self._pressed = False
+        self._asking: threading.Thread | None = None
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -243,6 +246,9 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
+        # Python may crash if a thread still works while it shuts down.
+        if self._asking is not None:
+            self._asking.join(CANCEL_SECONDS)
 
     @property
     def turn_id(self) -> str | None:
@@ -265,7 +271,8 @@ class Interrupts:
 
     def _cancel(self) -> None:
         # The main thread reads the turn's events, and may be anywhere in that.
-        threading.Thread(target=self._ask, name="cancel", daemon=True).start()
+        self._asking = threading.Thread(target=self._ask, name="cancel", daemon=True)
+        self._asking.start()
 
     def _ask(self) -> None:
         # A turn that has just ended by itself cannot be cancelled any more.
