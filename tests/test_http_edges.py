@@ -150,10 +150,14 @@ SMUGGLED = post("/headers", "Content-Length: 0")
         ["Content-Type: text/plain"],
     ],
 )
+@pytest.mark.parametrize("calls_before", [0, 2])
 def test_ambiguous_framing_is_refused_and_nothing_behind_it_runs(
-    server: ServerProcess, headers: list[str]
+    server: ServerProcess, headers: list[str], calls_before: int
 ) -> None:
     with Client(server) as client:
+        for size in range(calls_before):
+            client.send(post("/body", f"Content-Length: {size}"), "1" * size)
+            assert client.answer().json["size"] == size
         client.send(post("/body", *headers), "0\r\n\r\n", SMUGGLED)
         if headers == ["Content-Length: 5 "]:  # spaces around a value mean nothing
             assert client.answer().status == 200
@@ -253,6 +257,55 @@ def test_requests_sent_ahead_are_answered_in_order(server: ServerProcess) -> Non
         assert [client.answer().json["size"] for _ in range(2)] == [2, 3]
         client.send(f"{one[20:]}[]")
         assert client.answer().json["size"] == 2
+
+
+def test_a_head_that_comes_again_differs_in_nothing_but_the_length(server: ServerProcess) -> None:
+    with Client(server) as client:
+        for size in (2, 300, 0, 2, 1000, 65536):
+            body = "1" * size
+            client.send(post("/body", "X: a", f"Content-Length: {size}"), body)
+            answer = client.answer().json
+            assert answer["size"] == size
+            assert answer["sha256"] == hashlib.sha256(body.encode()).hexdigest()
+
+
+def test_a_head_that_comes_again_with_another_header_is_another(server: ServerProcess) -> None:
+    with Client(server) as client:
+        for value in ("a", "a", "b", "ab", "a"):
+            client.send(post("/headers", f"X-One: {value}", "Content-Length: 0", "X-Two: c"))
+            assert client.answer().json["HTTP_X_ONE"] == value
+            client.send(post("/headers", "X-One: a", "Content-Length: 0", f"X-Two: {value}"))
+            assert client.answer().json["HTTP_X_TWO"] == value
+
+
+def test_requests_with_the_same_head_are_sent_ahead(server: ServerProcess) -> None:
+    one, three = (post("/v1/chat/completions", f"Content-Length: {size}") for size in (1, 3))
+    with Client(server) as client:
+        client.send(f"{one}1{three}123{one}")
+        assert [client.answer().json["size"] for _ in range(2)] == [1, 3]
+        client.send(f"1{three}1")
+        assert client.answer().json["size"] == 1
+        client.send("23")
+        assert client.answer().json["size"] == 3
+
+
+def test_a_repeated_head_is_told_of_a_body_that_is_too_large(server: ServerProcess) -> None:
+    with Client(server) as client:
+        client.send(post("/body", "Content-Length: 2"), "{}")
+        assert client.answer().status == 200
+        client.send(post("/body", f"Content-Length: {LIMIT + 1}"))
+        client.answer().assert_error(413)
+        assert client.is_closed()
+
+
+def test_a_repeated_head_without_a_media_type_may_have_no_body(server: ServerProcess) -> None:
+    head = "POST /body HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n"
+    with Client(server) as client:
+        for _ in range(2):
+            client.send(head.format(0))
+            assert client.answer().json["size"] == 0
+        client.send(head.format(2), "{}")
+        client.answer().assert_error(415)
 
 
 def test_a_question_after_the_health_among_others_on_a_connection(server: ServerProcess) -> None:

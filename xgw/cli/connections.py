@@ -17,6 +17,7 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.workers.gthread import TConn
 
 from xgw import clock
+from xgw.cli.heads import END, Repeatable
 from xgw.cli.receiving import MAX_BODY_READ, Body, BodyReader, ClientSocket, LengthReader, Unreader
 from xgw.cli.refusals import MAX_HEAD_BYTES, HeadTooLarge
 
@@ -26,7 +27,6 @@ LINGER_SECONDS = 10.0
 LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
 
-_END = b"\r\n\r\n"
 _HEALTH = b"GET /health "
 _CALLS = (b"POST /v1/", b"POST /s/")
 
@@ -35,7 +35,25 @@ class ClientRequest(Request):  # type: ignore[misc]
     """One request. Framing that two servers could read differently is refused (RFC 9112, 6.3)."""
 
     body: Body
+    headers: list[tuple[str, str]]
+    known: Repeatable | None = None
+    """What later requests with the same head are made of."""
+
+    length = "0"
+    """The digits of the Content-Length of a request whose head was known."""
+
     _expected_100_continue: bool
+
+    @classmethod
+    def again(cls, known: Repeatable, length: str, unreader: Unreader) -> ClientRequest:
+        """Another request with a known head and a body of this length, which comes next."""
+        request = cls.__new__(cls)
+        request.__dict__.update(known.said)
+        request.known = known
+        request.length = length
+        request.headers = known.headers(length)
+        request.body = Body(BodyReader(LengthReader(unreader, int(length)), None))
+        return request
 
     def set_body_reader(self) -> None:
         self.unreader.in_head = False
@@ -73,6 +91,29 @@ class ClientParser(RequestParser):  # type: ignore[misc]
     """The requests of one connection."""
 
     mesg_class = ClientRequest
+    unreader: Unreader
+    mesg: ClientRequest | None
+    _known: Repeatable | None = None
+    _data = b""
+
+    def begin(self, data: bytes) -> None:
+        """The next request begins with `data`, in which its whole head is."""
+        self._data = data
+
+    def __next__(self) -> ClientRequest:
+        data, self._data = self._data, b""
+        found = self._known.match(data) if self._known is not None else None
+        if self._known is not None and found is not None:
+            length, size = found
+            self.req_count += 1
+            self.unreader.unread(data[size:])
+            self.mesg = ClientRequest.again(self._known, length, self.unreader)
+            return self.mesg
+        self.unreader.in_head = True
+        self.unreader.unread(data)
+        request = cast(ClientRequest, super().__next__())
+        request.known = self._known = Repeatable.find(data[: data.find(END) + len(END)], request)
+        return request
 
 
 class Head(enum.Enum):
@@ -134,12 +175,17 @@ class Connection(TConn):  # type: ignore[misc]
     def follows(self, seconds: float) -> bool:
         """Whether another call's whole head is there, or comes within `seconds`.
 
-        Nothing is taken from the socket: what is only begun is for the main thread to gather.
+        Anything else that has come is for the main thread to gather.
         """
-        if self.parser.unreader.buf.tell():
+        unreader = self.parser.unreader
+        if unreader.buf.tell():
             return False
-        seen = self.sock.peek(seconds)
-        return seen.startswith(_CALLS) and _END in seen and self.read_head() is Head.COMPLETE
+        block = self.sock.receive_within(seconds)
+        if block.startswith(_CALLS) and END in block:
+            self._add(block)
+            return True
+        unreader.unread(block)
+        return False
 
     def begin(self, keep: float) -> None:
         """Give the parser the head, in the thread that answers; HeadTooLarge instead.
@@ -149,10 +195,9 @@ class Connection(TConn):  # type: ignore[misc]
         self._keep = keep
         self.init()
         self.parser.mesg = None
-        if len(self._head) > MAX_HEAD_BYTES and self._head.find(_END, 0, MAX_HEAD_BYTES) < 0:
+        if len(self._head) > MAX_HEAD_BYTES and self._head.find(END, 0, MAX_HEAD_BYTES) < 0:
             raise HeadTooLarge
-        self.parser.unreader.in_head = True
-        self.parser.unreader.unread(bytes(self._head))
+        self.parser.begin(bytes(self._head))
         self._head.clear()
         self._complete = False
 
@@ -163,7 +208,7 @@ class Connection(TConn):  # type: ignore[misc]
         """
         head, before = self._head, len(self._head)
         head += block
-        if head.find(_END, max(0, before - 3)) >= 0 or len(head) > MAX_HEAD_BYTES:
+        if head.find(END, max(0, before - 3)) >= 0 or len(head) > MAX_HEAD_BYTES:
             self._complete = True
         elif head:
             begins_well = head[:1].isalpha() or head[:1] == b"\r"

@@ -28,20 +28,13 @@ ROOM_FROM = 65536
 
 SPARE_ROOMS = 2
 
-TOGETHER_BYTES = 65536
-"""Length up to which a body is joined with its head: a longer one takes longer to copy."""
-
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Plain numbers: joining the members of an enum costs more than the call that they are for.
 _DONT_WAIT = int(socket.MSG_DONTWAIT)
-_PEEK = int(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 
 
 class ClientSocket(socket.socket):
     """A client's socket: it waits, but never without end, for a client that does nothing."""
-
-    _holds = False
-    _held = b""
 
     @classmethod
     def adopt(cls, accepted: socket.socket) -> ClientSocket:
@@ -83,12 +76,12 @@ class ClientSocket(socket.socket):
             filled += count
         return filled
 
-    def peek(self, seconds: float) -> bytes:
-        """What comes within `seconds`, left where it is; b"" if nothing does, or at the end."""
+    def receive_within(self, seconds: float) -> bytes:
+        """What comes within `seconds`; b"" if nothing does, or at the end."""
         if not self._ready(select.POLLIN, seconds):
             return b""
         try:
-            return self.recv(MAX_HEAD_BYTES, _PEEK)
+            return self.recv(MAX_HEAD_BYTES, _DONT_WAIT)
         except OSError:
             return b""
 
@@ -97,15 +90,6 @@ class ClientSocket(socket.socket):
 
         Unlike a socket's timeout this does not limit the whole: a slow reader gets all of it.
         """
-        if self._holds:
-            self._held, self._holds = bytes(data), False
-            return
-        if self._held:
-            held, self._held = self._held, b""
-            if len(data) <= TOGETHER_BYTES:
-                data = held + data
-            else:
-                self.sendall(held)
         view = memoryview(data)
         while view:
             try:
@@ -115,13 +99,6 @@ class ClientSocket(socket.socket):
                     raise _reads_nothing() from None
             except TimeoutError:  # the application has set a limit of its own
                 raise _reads_nothing() from None
-
-    def hold(self) -> None:
-        """Keep what is sent next, the head of an answer, until what comes after it: its body.
-
-        Sent by itself it costs as much as both do, and wakes the client twice.
-        """
-        self._holds = True
 
     def _ready(self, events: int, seconds: float) -> bool:
         poll = select.poll()
@@ -179,7 +156,10 @@ class LengthReader(parsed.LengthReader):  # type: ignore[misc]
 
     def read(self, size: int) -> bytes:
         size = min(self.length, size)
-        buffered = self.unreader.take_buffered()
+        buffered: bytes = self.unreader.take_buffered()
+        if len(buffered) == size:
+            self.length -= size
+            return buffered
         self.unreader.unread(buffered)
         if size - len(buffered) < ROOM_FROM:
             return cast(bytes, super().read(size))

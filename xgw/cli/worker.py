@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gunicorn.workers.gthread import ThreadWorker
 
 from xgw import clock, errors
-from xgw.cli.connections import Connection, Head
+from xgw.cli import responses
+from xgw.cli.connections import ClientRequest, Connection, Head
 from xgw.cli.cores import Core
 from xgw.cli.pool import Pool
 from xgw.cli.receiving import ClientSocket
 from xgw.cli.refusals import HeadTooLarge, head_timeout, refusal_of, refuse, refuse_now
 from xgw.cli.server import DRAIN_SECONDS
+from xgw.cli.settled import Settled
 
 if TYPE_CHECKING:
     from xgw.cli.server import Services
@@ -92,21 +94,6 @@ class _Outcome:
 
     def result(self) -> bool:
         return self._keep
-
-
-class Settled:
-    """gunicorn's configuration once nothing changes any more.
-
-    Each request asks it twenty times, and each of its settings answers by two calls.
-    """
-
-    def __init__(self, config: Any) -> None:
-        self._config = config
-        vars(self).update({name: getattr(config, name) for name in config.settings})
-
-    def __getattr__(self, name: str) -> Any:
-        """What is worked out of settings."""
-        return getattr(self._config, name)
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
@@ -319,6 +306,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if not keep:
             conn.end()
         return keep
+
+    def handle_request(self, req: ClientRequest, conn: Connection) -> bool:
+        """Have the application answer; whether the connection may stay open."""
+        last = not self.alive or len(self.keepalived_conns) >= self.max_keepalived
+        return responses.answer(self.wsgi, req, conn, self.cfg, last=last)
+
+    def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
+        """Nothing of a request is left to be drained: who leaves something is not kept."""
+        return keepalive
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         refusal = refusal_of(exc)

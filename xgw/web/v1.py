@@ -34,7 +34,6 @@ ENDPOINTS: dict[str, Endpoint] = {
 }
 WRITE_BYTES = 65536
 READER_SECONDS = 60.0
-OK = 200
 UNSUPPORTED_MEDIA_TYPE = 415
 
 
@@ -109,7 +108,7 @@ class OpenAI:
             raise
         if reply.stream is None:
             calls.leave()
-            return _send(environ, start_response, reply)
+            return _send(start_response, reply)
         _patient(environ)
         start_response(_status(reply.status), reply.headers)
         return _Streaming(reply.stream, calls.leave)
@@ -265,19 +264,10 @@ def _status(code: int) -> str:
         return f"{code} Status"
 
 
-def _send(environ: WSGIEnvironment, start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
+def _send(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
     headers = [*reply.headers, ("Content-Length", str(len(reply.body)))]
     start_response(_status(reply.status), headers)
-    if reply.status == OK and reply.body:
-        _hold_head(environ)
     return [reply.body]
-
-
-def _hold_head(environ: WSGIEnvironment) -> None:
-    """Have the head go out with the body behind it, where the server can."""
-    hold = getattr(environ.get("gunicorn.socket"), "hold", None)
-    if hold is not None:
-        hold()
 
 
 def _send_json(

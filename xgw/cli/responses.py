@@ -1,0 +1,182 @@
+"""Answers on their way to clients: from what the application says to the bytes on the connection.
+
+gunicorn's own does this for any application; the usual answer, whole and of a length that is told,
+takes a shorter way here to the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC
+from email.utils import format_datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from gunicorn import util
+from gunicorn.http import wsgi
+from gunicorn.http.message import TOKEN_RE
+
+from xgw import clock
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from xgw.cli.connections import ClientRequest, Connection
+
+log = logging.getLogger("xgw.server")
+
+TOGETHER_BYTES = 65536
+"""Length up to which a body is joined with its head: a longer one takes longer to copy."""
+
+_LINES = re.compile(r"(?:[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_STATUS = re.compile(r"[2-5][0-9]{2} [ -~]*")
+_BLANKS = " \t"
+_BODILESS = frozenset({"204", "304"})
+
+
+class Response(wsgi.Response):  # type: ignore[misc]
+    """The answer to one request."""
+
+    req: ClientRequest
+    status: str | None
+    headers_sent: bool
+    _lines: str | None = None
+    """The application's header lines, of an answer that goes the short way."""
+
+    def start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], None]:
+        """As WSGI has it; whatever is unusual is for gunicorn to judge."""
+        if exc_info is None and self.status is None and self._is_usual(status):
+            found = _spell(headers)
+            if found is not None:
+                self.status, self.status_code = status, int(status[:3])
+                self._lines, self.response_length = found
+                return self.write
+        return cast(Callable[[bytes], None], super().start_response(status, headers, exc_info))
+
+    def _is_usual(self, status: str) -> bool:
+        return (
+            self.req.method != "HEAD"
+            and status[:3] not in _BODILESS
+            and _STATUS.fullmatch(status) is not None
+        )
+
+    def send_headers(self) -> None:
+        """Send the head, once."""
+        if self._lines is None:
+            super().send_headers()
+        elif not self.headers_sent:
+            self.sock.sendall(self._head(self._lines))
+            self.headers_sent = True
+
+    def write(self, arg: bytes) -> None:
+        """Send a block of the body; one that is all of it goes out together with the head.
+
+        The head by itself costs as much as both do, and wakes the client twice.
+        """
+        whole = self._lines is not None and not self.headers_sent
+        if whole and isinstance(arg, bytes) and len(arg) == self.response_length <= TOGETHER_BYTES:
+            self.headers_sent = True
+            self.sent = len(arg)
+            self.sock.sendall(self._head(self._lines or "") + arg)
+        else:
+            super().write(arg)
+
+    def _head(self, lines: str) -> bytes:
+        major, minor = self.req.version
+        connection = "close" if self.should_close() else "keep-alive"
+        head = (
+            f"HTTP/{major}.{minor} {self.status}\r\nServer: {self.version}\r\n"
+            f"Date: {_spell_date(clock.now().replace(microsecond=0))}\r\n"
+            f"Connection: {connection}\r\n{lines}\r\n"
+        )
+        return head.encode("latin-1")
+
+
+def answer(
+    application: WSGIApplication, request: ClientRequest, conn: Connection, cfg: Any, *, last: bool
+) -> bool:
+    """Send what the application answers; whether the connection may stay open, unless it is `last`.
+
+    Raises what the application raises, OSError where the client is gone, and StopIteration where
+    nothing else can be said any more.
+    """
+    response, environ = _begin(request, conn, cfg)
+    if last:
+        response.force_close()
+    try:
+        _send(response, application, environ)
+    except OSError:
+        raise
+    except Exception:
+        if not response.headers_sent:
+            raise
+        log.exception("Error handling request")
+        util.close_graceful(conn.sock)
+        raise StopIteration from None
+    return not response.should_close()
+
+
+def _begin(request: ClientRequest, conn: Connection, cfg: Any) -> tuple[Response, dict[str, Any]]:
+    """The answer to a request, of which nothing is said yet, and the environ to ask for it with."""
+    known = request.known
+    environ = known.environ(request.length, request.body) if known is not None else None
+    if environ is not None:
+        return Response(request, conn.sock, cfg), environ
+    response, environ = wsgi.create(request, conn.sock, conn.client, conn.server, cfg, Response)
+    environ["wsgi.multithread"] = True
+    # It holds this answer; nothing here sends hints.
+    del environ["wsgi.early_hints"]
+    if known is not None:
+        known.keep(environ)
+    return response, environ
+
+
+def _send(response: Response, application: WSGIApplication, environ: dict[str, Any]) -> None:
+    body: Iterable[bytes] = application(environ, response.start_response)
+    try:
+        if isinstance(body, wsgi.FileWrapper):
+            response.write_file(body)
+        else:
+            for block in body:
+                response.write(block)
+        response.close()
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+def _spell(headers: list[tuple[str, str]]) -> tuple[str, int] | None:
+    """Header lines and the length that they tell; None where gunicorn has to look at them."""
+    lines = []
+    length = ""
+    for name, value in headers:
+        lower = _plain_name(name)
+        if lower is None:
+            return None
+        if lower == "content-length":
+            if length:
+                return None
+            length = value
+        lines.append(f"{name}: {value.strip(_BLANKS)}\r\n")
+    text = "".join(lines)
+    if not (length.isascii() and length.isdecimal()) or text.count("\r\n") != len(lines):
+        return None
+    return (text, int(length)) if _LINES.fullmatch(text) else None
+
+
+@lru_cache(maxsize=512)
+def _plain_name(name: str) -> str | None:
+    """A header's name in lower case; None if it is none, or concerns the connection alone."""
+    if TOKEN_RE.fullmatch(name) is None or util.is_hoppish(name):
+        return None
+    return name.lower()
+
+
+@lru_cache(maxsize=2)
+def _spell_date(moment: Any) -> str:
+    return format_datetime(moment.replace(tzinfo=UTC), usegmt=True)
