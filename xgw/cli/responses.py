@@ -32,6 +32,7 @@ TOGETHER_BYTES = 65536
 
 _LINES = re.compile(r"(?:[\t\x20-\x7e\x80-\xff]*\r\n)*")
 _STATUS = re.compile(r"[2-5][0-9]{2} [ -~]*")
+_LONGEST_NAME = 64
 _BLANKS = " \t"
 _BODILESS = frozenset({"204", "304"})
 
@@ -155,7 +156,7 @@ def _spell(headers: list[tuple[str, str]]) -> tuple[str, int] | None:
     lines = []
     length = ""
     for name, value in headers:
-        lower = _plain_name(name)
+        lower = _plain_name(name) if len(name) <= _LONGEST_NAME else None
         if lower is None:
             return None
         if lower == "content-length":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from xgw.config import Provider
 
@@ -57,22 +58,30 @@ STREAM_HEADERS: Headers = (
 
 def to_upstream(client: Iterable[tuple[str, str]], provider: Provider) -> Headers:
     """The client's headers as an upstream gets them, with the provider's credential and its own."""
-    client = list(client)
-    named = _named_by_connection(client)
-    passed = [
+    client = tuple(client)
+    own = provider.headers
+    return _joined(_forwarded(client, tuple(own)), (*credential(provider, client), *own.items()))
+
+
+@lru_cache(maxsize=64)
+def _forwarded(client: Headers, own: tuple[str, ...]) -> Headers:
+    """Those of a client's headers that go on to a provider with these of its own.
+
+    Most clients send the same ones each time.
+    """
+    left_out = NOT_FORWARDED | _named_by_connection(client) | {name.lower() for name in own}
+    return tuple(
         (name, value)
         for name, value in client
-        if name.lower() not in NOT_FORWARDED
-        and name.lower() not in named
-        and not name.lower().startswith("x-forwarded-")
-    ]
-    own = {name.lower() for name in provider.headers}
-    passed = [(name, value) for name, value in passed if name.lower() not in own]
-    passed += credential(provider, client)
-    passed += provider.headers.items()
-    if not any(name.lower() == "content-type" for name, _ in passed):
-        passed.append(("content-type", "application/json"))
-    return (*passed, ("accept-encoding", "identity"))
+        if name.lower() not in left_out and not name.lower().startswith("x-forwarded-")
+    )
+
+
+def _joined(forwarded: Headers, own: Headers) -> Headers:
+    """The client's and the provider's, and what the transport is to be told in any case."""
+    has_type = any(name.lower() == "content-type" for name, _ in (*forwarded, *own))
+    usual = () if has_type else (("content-type", "application/json"),)
+    return (*forwarded, *own, *usual, ("accept-encoding", "identity"))
 
 
 def credential(provider: Provider, client: Iterable[tuple[str, str]] = ()) -> list[tuple[str, str]]:
@@ -93,9 +102,9 @@ def to_client(upstream: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in upstream
-        if name.lower() not in NOT_RETURNED
-        and name.lower() not in named
-        and not name.lower().startswith(NOT_RETURNED_PREFIX)
+        if (lower := name.lower()) not in NOT_RETURNED
+        and lower not in named
+        and not lower.startswith(NOT_RETURNED_PREFIX)
     ]
 
 

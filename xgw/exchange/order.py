@@ -47,11 +47,10 @@ class Order:
 
 def body_for(order: Order, target: Target, *, ask_usage: bool) -> Body:
     """The body for one target: its model name, all else as the client sent it."""
-    edited = rewrite(
-        order.body.folded,
-        model=None if target.model == order.model else target.model,
-        include_usage=ask_usage,
-    )
+    model = None if target.model == order.model else target.model
+    if model is None and not ask_usage:
+        return order.body
+    edited = rewrite(order.body.folded, model=model, include_usage=ask_usage)
     return order.body.edited(edited)
 
 

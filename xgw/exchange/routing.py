@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -99,6 +100,7 @@ class Router:
         self._config = config
         self._catalog = catalog
         self._providers = {provider.name: provider for provider in config.providers}
+        self._serving = lru_cache(maxsize=16)(self._serving_at)
         self._exact = {r.model: r for r in config.routes if not _is_glob(r.model)}
         self._globs = [
             (re.compile(fnmatch.translate(r.model)), r) for r in config.routes if _is_glob(r.model)
@@ -132,8 +134,7 @@ class Router:
         provider_name, slash, rest = model.partition("/")
         if slash and rest and provider_name in self._providers:
             return [Target(self._providers[provider_name], rest)]
-        serving = [p for p in self._config.providers if endpoint in p.endpoints]
-        real = [p for p in serving if p.kind != "demo"]
+        serving, real = self._serving(endpoint)
         if len(real) > 1 or (real and self._config.routes):
             lists = self._catalog.lists(real)
             listing = [p for p in real if any(m["id"] == model for m in lists[p.name])]
@@ -142,6 +143,11 @@ class Router:
         if real:
             return [] if self._config.routes else [Target(p, model) for p in real[:1]]
         return [Target(p, model) for p in serving[:1]] if not self._config.routes else []
+
+    def _serving_at(self, endpoint: str) -> tuple[list[Provider], list[Provider]]:
+        """The providers that have this endpoint, and those of them that are not the demo."""
+        serving = [p for p in self._config.providers if endpoint in p.endpoints]
+        return serving, [p for p in serving if p.kind != "demo"]
 
     def _target(self, text: str, asked: str) -> Target:
         provider, _, model = text.partition("/")

@@ -142,7 +142,10 @@ class Gateway:
             tools=chat.tools,
             stream=chat.stream,
             wants_usage=chat.include_usage,
-            body=_without_identifiers(body, identity),
+            # What a strict reader took is valid: nothing is to be found out by going through it.
+            body=body
+            if chat.strict and not identity.metadata_keys
+            else _without_identifiers(body, identity),
             fields=recorded.fields,
             known=known,
             is_plain=is_plain,
@@ -163,8 +166,7 @@ class Gateway:
         )
 
     def _identity(self, ask: Ask, fields: dict[str, Any]) -> Identity:
-        by_name = {name.lower(): value for name, value in ask.headers}
-        return read_identity(self._means.config.gateway, by_name, fields, ask.url_key)
+        return read_identity(self._means.config.gateway, dict(ask.headers), fields, ask.url_key)
 
     def _order(self, ask: Ask, request: _Request) -> Order:
         return Order(
@@ -258,8 +260,8 @@ def _without_identifiers(body: Body, identity: Identity) -> Body:
 
 
 def _trace_id(ask: Ask) -> str | None:
-    given = next((v for n, v in reversed(ask.headers) if n.lower() == "traceparent"), None)
-    return parse_traceparent(given)
+    given = dict(ask.headers).get("traceparent")
+    return None if given is None else parse_traceparent(given)
 
 
 def _embedding_model(fields: dict[str, Any]) -> str:

@@ -58,6 +58,10 @@ def read_identity(
     """
     metadata = fields.get("metadata")
     own = _own_metadata(metadata if isinstance(metadata, dict) else {})
+    if url_key is None and not own:
+        names, keys = _places(gateway.session_sources, gateway.turn_sources)
+        if names.isdisjoint(headers) and keys.isdisjoint(fields):
+            return _identity(gateway, None, None, None, None, None, {}, own)
     others: dict[str, str] = {}
 
     def find(what: str, sources: tuple[str, ...] = (), url: str | None = None) -> Claim | None:
@@ -168,6 +172,15 @@ def _read(spec: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> s
     except orjson.JSONDecodeError:
         return None
     return _at(parsed, path)
+
+
+@lru_cache(maxsize=16)
+def _places(*sources: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """The headers and the fields at a request's top level that may say where it belongs."""
+    apart = [_taken_apart(spec) for specs in (*sources, USER_SOURCES) for spec in specs]
+    names = {name for kind, name, _ in apart if kind != "body"}
+    keys = {path[0] for kind, _, path in apart if kind == "body"}
+    return frozenset(names.union(HEADERS.values())), frozenset(keys)
 
 
 @lru_cache(maxsize=256)

@@ -233,7 +233,15 @@ def _allow(method: str, allowed: tuple[str, ...], path: str) -> None:
 
 
 def _headers(environ: WSGIEnvironment) -> Headers:
-    """The request's headers, names in lower case."""
+    """The request's headers, names in lower case; the same ones for a head that comes again."""
+    head: dict[str, Any] = environ.get("xgw.head", {})
+    headers: Headers | None = head.get("headers")
+    if headers is None:
+        headers = head["headers"] = _read_headers(environ)
+    return headers
+
+
+def _read_headers(environ: WSGIEnvironment) -> Headers:
     found = [
         (name[5:].replace("_", "-").lower(), value)
         for name, value in environ.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import field
 
 from xgw.frozen import frozen
@@ -72,23 +73,37 @@ def build_head(request: UpstreamRequest, origin: Origin) -> bytes:
 
     Raises ValueError for a method, URL or header that would break the lines.
     """
-    target = find_target(request.url, origin)
-    headers = [(name, value) for name, value in request.headers if name.lower() not in _OWN]
+    size = request.size
+    before, after = _build_around(request.method, request.url, request.headers, origin)
+    if not size and request.method not in ("POST", "PUT", "PATCH"):
+        return b"%b\r\n%b" % (before, after)
+    return b"%b\r\nContent-Length: %d\r\n%b" % (before, size, after)
+
+
+@functools.lru_cache(maxsize=64)
+def _build_around(
+    method: str, url: str, headers: tuple[tuple[str, str], ...], origin: Origin
+) -> tuple[bytes, bytes]:
+    """What stands before and after the line of the body's length: for most calls the same."""
+    target = find_target(url, origin)
+    headers = tuple((name, value) for name, value in headers if name.lower() not in _OWN)
     given = {name.lower() for name, _ in headers}
-    if _BREAKS_TARGET.search(target) or not all(map(_is_token, [request.method, *given])):
+    if _BREAKS_TARGET.search(target) or not all(map(_is_token, [method, *given])):
         raise ValueError("a method, URL or header name holds characters that HTTP does not allow")
-    lines = [f"{request.method} {target} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in _own_headers(request, origin, given) + headers]
-    text = "\r\n".join([*lines, "", ""])
-    ends = len(lines) + 1
+    before = [f"{method} {target} HTTP/1.1", *_spelled(_own_headers(origin, given))]
+    after = [*_spelled(headers), "", ""]
+    text = "\r\n".join([*before, *after])
+    ends = len(before) + len(after) - 1
     if text.count("\r") != ends or text.count("\n") != ends or "\0" in text:
         raise ValueError("a header value holds a line break or a NUL")
-    return text.encode() if text.isascii() else b"\r\n".join(map(_as_bytes, [*lines, "", ""]))
+    return b"\r\n".join(map(_as_bytes, before)), b"\r\n".join(map(_as_bytes, after))
 
 
-def _own_headers(
-    request: UpstreamRequest, origin: Origin, given: set[str]
-) -> list[tuple[str, str]]:
+def _spelled(headers: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}: {value}" for name, value in headers]
+
+
+def _own_headers(origin: Origin, given: set[str]) -> list[tuple[str, str]]:
     headers = []
     if "host" not in given:
         headers.append(("Host", origin.authority))
@@ -98,8 +113,6 @@ def _own_headers(
         headers.append(("Authorization", origin.authorization))
     if origin.proxy is not None and origin.scheme == "http" and origin.proxy.authorization:
         headers.append(("Proxy-Authorization", origin.proxy.authorization))
-    if request.size or request.method in ("POST", "PUT", "PATCH"):
-        headers.append(("Content-Length", str(request.size)))
     return headers
 
 
