@@ -41,9 +41,13 @@ def message_tokens(message: object, count: Count) -> int:
     if not isinstance(message, dict):
         return MESSAGE_TOKENS + _content_tokens(message, count)
     tokens = MESSAGE_TOKENS + _content_tokens(message.get("content"), count)
-    tokens += sum(count(_text_of(message.get(key))) for key in ("role", "refusal"))
+    tokens += count(_text_of(message.get("role")))
+    if message.get("refusal") is not None:
+        tokens += count(_text_of(message["refusal"]))
     if message.get("name") is not None:
         tokens += NAME_TOKENS + count(_text_of(message["name"]))
+    if message.get("tool_calls") is None and message.get("function_call") is None:
+        return tokens
     return tokens + sum(count(text) + TOOL_CALL_TOKENS for text in _call_texts(message))
 
 

@@ -250,7 +250,7 @@ def _digest(content: object) -> bytes | None:
 
 def _count(text: str, exactly: Count) -> int:
     if len(text) <= EXACT_CHARS:
-        return _count_any(text, exactly)
+        return _count_any(text, exactly) if text else 0
     step = (len(text) - SAMPLE_CHARS) / (SAMPLES - 1)
     starts = (int(step * number) for number in range(SAMPLES))
     sampled = sum(_count_any(text[start : start + SAMPLE_CHARS], exactly) for start in starts)

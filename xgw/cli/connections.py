@@ -84,7 +84,8 @@ class ClientRequest(Request):  # type: ignore[misc]
     def should_close(self) -> bool:
         if not self.was_read:
             self.must_close = True
-        return cast(bool, super().should_close())
+        # A head that is kept says nothing of this.
+        return self.must_close if self.known is not None else cast(bool, super().should_close())
 
 
 class ClientParser(RequestParser):  # type: ignore[misc]

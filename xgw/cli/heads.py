@@ -46,6 +46,8 @@ class Repeatable:
             return None
         if not _NOT_KEPT.isdisjoint(name for name, _ in request.headers):
             return None
+        if "close" in (value.lower() for name, value in request.headers if name == "CONNECTION"):
+            return None
         start, end = lengths[0].span(1)
         return cls(head[:start], head[end:], request)
 

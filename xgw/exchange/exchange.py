@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -21,6 +21,7 @@ from xgw.exchange.order import Order
 from xgw.exchange.relay import Batch, Capture, Relay
 from xgw.exchange.routing import Target
 from xgw.exchange.trial import Trial
+from xgw.frozen import changed
 from xgw.providers.dialects.chat import (
     completion_of,
     looks_like_stream,
@@ -84,7 +85,7 @@ class Exchange:
         its record begins: the first try does not start before it."""
         self._history = history
         self._input_tokens = input_tokens
-        self.trial.facts = replace(
+        self.trial.facts = changed(
             self.trial.facts, history=history, input_tokens=input_tokens, started_at=started_at
         )
 

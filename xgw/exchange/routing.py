@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,16 +15,20 @@ import orjson
 from xgw import clock
 from xgw.config import Config, Provider, Retry
 from xgw.errors import ApiError, not_found
+from xgw.frozen import frozen
 from xgw.providers.transport import Call, Timeouts, Transport, UpstreamRequest
 from xgw.values import UpstreamFailure
 
 LIST_SECONDS = 60.0
 LIST_TIMEOUTS = Timeouts(connect=2, first_byte=5, idle=5)
 LIST_BYTES = 8 << 20
+LONGEST_KEPT = 256
+"""Characters of a model's name for which its way is remembered."""
+
 FALLBACK_ON = ("connection", "timeout", "429", "5xx")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A provider and the name that the model has there."""
 
@@ -38,7 +41,7 @@ class Target:
         return f"{self.provider.name}/{self.model}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """The targets for a request, in order, and how to retry and fall back."""
 
@@ -100,7 +103,7 @@ class Router:
         self._config = config
         self._catalog = catalog
         self._providers = {provider.name: provider for provider in config.providers}
-        self._serving = lru_cache(maxsize=16)(self._serving_at)
+        self._find_fixed = lru_cache(maxsize=1024)(self._configured)
         self._exact = {r.model: r for r in config.routes if not _is_glob(r.model)}
         self._globs = [
             (re.compile(fnmatch.translate(r.model)), r) for r in config.routes if _is_glob(r.model)
@@ -108,13 +111,19 @@ class Router:
 
     def find(self, model: str, endpoint: str) -> Way:
         """The way for a request; ApiError 404 `model_not_found` if nothing serves it."""
+        find = self._find_fixed if len(model) <= LONGEST_KEPT else self._configured
+        return find(model, endpoint) or self._way(model, endpoint, self._listed(model, endpoint))
+
+    def _configured(self, model: str, endpoint: str) -> Way | None:
+        """The way that the configuration alone decides; None if the providers' lists do."""
         route = self._exact.get(model)
         if route is None:
             route = next((r for pattern, r in self._globs if pattern.fullmatch(model)), None)
-        if route is None:
-            return self._way(model, endpoint, self._unrouted(model, endpoint))
-        targets = [self._target(text, model) for text in route.targets]
-        return self._way(model, endpoint, targets, route.retry, route.fallback_on)
+        if route is not None:
+            targets = [self._target(text, model) for text in route.targets]
+            return self._way(model, endpoint, targets, route.retry, route.fallback_on)
+        unrouted = self._unrouted(model, endpoint)
+        return None if unrouted is None else self._way(model, endpoint, unrouted)
 
     def models(self) -> list[dict[str, Any]]:
         """What `/v1/models` lists: routes without globs, then providers' lists, each id once."""
@@ -130,21 +139,24 @@ class Router:
                 seen.setdefault(model["id"], model)
         return list(seen.values())
 
-    def _unrouted(self, model: str, endpoint: str) -> list[Target]:
+    def _unrouted(self, model: str, endpoint: str) -> list[Target] | None:
         provider_name, slash, rest = model.partition("/")
         if slash and rest and provider_name in self._providers:
             return [Target(self._providers[provider_name], rest)]
         serving, real = self._serving(endpoint)
         if len(real) > 1 or (real and self._config.routes):
-            lists = self._catalog.lists(real)
-            listing = [p for p in real if any(m["id"] == model for m in lists[p.name])]
-            if listing:
-                return [Target(listing[0], model)]
-        if real:
-            return [] if self._config.routes else [Target(p, model) for p in real[:1]]
-        return [Target(p, model) for p in serving[:1]] if not self._config.routes else []
+            return None
+        return [Target(p, model) for p in (real or serving)[:1]] if not self._config.routes else []
 
-    def _serving_at(self, endpoint: str) -> tuple[list[Provider], list[Provider]]:
+    def _listed(self, model: str, endpoint: str) -> list[Target]:
+        _, real = self._serving(endpoint)
+        lists = self._catalog.lists(real)
+        listing = [p for p in real if any(m["id"] == model for m in lists[p.name])]
+        if listing:
+            return [Target(listing[0], model)]
+        return [] if self._config.routes else [Target(p, model) for p in real[:1]]
+
+    def _serving(self, endpoint: str) -> tuple[list[Provider], list[Provider]]:
         """The providers that have this endpoint, and those of them that are not the demo."""
         serving = [p for p in self._config.providers if endpoint in p.endpoints]
         return serving, [p for p in serving if p.kind != "demo"]

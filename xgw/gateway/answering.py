@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +22,22 @@ from xgw.values import Answer, UpstreamFailure
 HEARTBEAT = b": heartbeat\n\n"
 
 
+def _at_once() -> None:
+    """There is nothing to wait for."""
+
+
 @dataclass(slots=True)
 class Reply:
-    """The answer to a client: a whole body, or an iterator of a stream's bytes."""
+    """The answer to a client: a whole body, or an iterator of a stream's bytes.
+
+    Nothing of it is to be sent before `wait` has returned: until then its end is not in the record.
+    """
 
     status: int
     headers: list[tuple[str, str]]
     body: bytes = b""
     stream: Iterator[bytes] | None = None
+    wait: Callable[[], None] = _at_once
 
 
 class Answering:
@@ -79,9 +87,9 @@ class Answering:
     def _whole(self, opened: Opened) -> Reply:
         assert opened.answer is not None
         self._exchange.trial.close_response()
-        self._record.succeed(opened.answer)
+        self._record.succeed(opened.answer, waits=False)
         headers = [*self._own_headers(), *_json_headers(opened.headers)]
-        return Reply(200, headers, body=opened.body)
+        return Reply(200, headers, body=opened.body, wait=self._record.wait_for_end)
 
     def _give_up(self, failure: UpstreamFailure) -> Reply:
         status, body = self._exchange.client_error(failure)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 
 from xgw import clock, ids
 from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
+from xgw.frozen import changed
 from xgw.gateway.opening import Beginning, Settling
 from xgw.gateway.placement import Arrival, Placement, no_result
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
@@ -117,11 +117,15 @@ class Record:
 
     # -- the ends ------------------------------------------------------------------------------
 
-    def succeed(self, answer: Answer) -> None:
-        """The answer came whole."""
+    def succeed(self, answer: Answer, *, waits: bool = True) -> None:
+        """The answer came whole. Whoever does not wait here does so by `wait_for_end`."""
         answer = self._exchange.trial.storable(answer)
         end, bodies = self._exchange.trial.succeeded(answer)
-        self._end("finished", end, bodies, answer=answer)
+        self._end("finished", end, bodies, answer=answer, waits=waits)
+
+    def wait_for_end(self) -> None:
+        """Wait until the end is committed, as long as it may."""
+        self._means.recorder.writer.wait(self._ticket, self._patience)
 
     def fail(self, failure: UpstreamFailure) -> None:
         """No answer, or only a part of one: the upstream's fault."""
@@ -163,6 +167,7 @@ class Record:
         *,
         answer: Answer | None = None,
         failed: bool = False,
+        waits: bool = True,
     ) -> None:
         if self._ended:
             return
@@ -172,15 +177,16 @@ class Record:
         with session.lock if session else nullcontext():
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
-                end = replace(end, ended_at=clock.now())
+                end = changed(end, ended_at=clock.now())
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
-            ticket = self._means.recorder.finish(ending, stored)
+            self._ticket = self._means.recorder.finish(ending, stored)
             if session is not None:
-                session.last_ticket = ticket
+                session.last_ticket = self._ticket
         self._calls.remove(self.scope.turn_id, self._call)
         if session is not None:
             self._sessions.release(session)
-        self._means.recorder.writer.wait(ticket, self._patience)
+        if waits:
+            self.wait_for_end()
 
     def _ending(
         self,

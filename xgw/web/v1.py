@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -107,8 +108,10 @@ class OpenAI:
             calls.leave()
             raise
         if reply.stream is None:
-            calls.leave()
-            return _send(start_response, reply)
+            try:
+                return _send(start_response, reply)
+            finally:
+                calls.leave()
         _patient(environ)
         start_response(_status(reply.status), reply.headers)
         return _Streaming(reply.stream, calls.leave)
@@ -265,6 +268,7 @@ def _patient(environ: WSGIEnvironment) -> None:
         sock.settimeout(READER_SECONDS)
 
 
+@lru_cache(maxsize=64)
 def _status(code: int) -> str:
     try:
         return f"{code} {http.HTTPStatus(code).phrase}"
@@ -275,6 +279,7 @@ def _status(code: int) -> str:
 def _send(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
     headers = [*reply.headers, ("Content-Length", str(len(reply.body)))]
     start_response(_status(reply.status), headers)
+    reply.wait()
     return [reply.body]
 
 

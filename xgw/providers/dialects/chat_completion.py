@@ -32,6 +32,8 @@ _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 def looks_like_stream(head: bytes, content_type: str | None) -> bool:
     """Whether a body beginning with `head` is an event stream; the label decides if it is empty."""
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if text.startswith(b"{"):
+        return False
     if any(text.startswith(field) or field.startswith(text) for field in _FIELDS if text):
         return True
     if text:

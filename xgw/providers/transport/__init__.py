@@ -6,7 +6,6 @@ anything is waited for, a `Call` can be cancelled from any thread and its client
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import threading
@@ -85,10 +84,11 @@ class Transport:
         meanwhile: Callable[[], None] | None,
     ) -> UpstreamResponse:
         wire = Wire(sock, call)
-        with contextlib.ExitStack() as undo:
-            undo.callback(wire.close)
+        try:
             asked = ask(wire, origin.name, head, request.pieces, timeouts, meanwhile)
-            undo.pop_all()
+        except BaseException:
+            wire.close()
+            raise
         return UpstreamResponse(
             wire,
             asked,

@@ -13,8 +13,8 @@ from xgw.frozen import frozen
 MAX_HEAD = 65536
 _MAX_SIZE_LINE = 4096
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
 _FIRST_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?\r\n")
 _NEXT_SIZE = re.compile(rb"\r\n" + _FIRST_SIZE.pattern)
 _PART_OF_FIRST = re.compile(rb"(?:[0-9A-Fa-f]{1,15}[ \t]*(?:;[^\r\n\0]*)?\r?)?")
@@ -99,7 +99,8 @@ def _check_beginning(block: bytes) -> None:
 
 
 def _parse_head(block: bytes) -> Head:
-    status_line, *lines = block.split(b"\r\n")
+    # As latin-1 each byte is one character: taken apart as text, nothing is decoded one by one.
+    status_line, *lines = block.decode("latin-1").split("\r\n")
     matched = _STATUS_LINE.fullmatch(status_line)
     if matched is None:
         _check_beginning(block)
@@ -110,7 +111,7 @@ def _parse_head(block: bytes) -> Head:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise ProtocolFault("sent a malformed header line")
-        name, value = header[1].decode("ascii"), header[2].rstrip(b" \t").decode("latin-1")
+        name, value = header[1], header[2].rstrip(" \t")
         headers.append((name, value))
         lower = name.lower()
         joined[lower] = f"{joined[lower]},{value}" if lower in joined else value

@@ -135,6 +135,9 @@ class Wire:
 
 def _together(head: bytes, body: Sequence[Piece]) -> Iterator[Piece]:
     """What is sent, small pieces joined with what stands before them."""
+    if len(body) == 1 and len(head) + len(body[0]) <= _TOGETHER:
+        yield b"".join((head, body[0]))
+        return
     joined: list[Piece] = [head]
     size = len(head)
     for piece in body:
