@@ -42,6 +42,13 @@ class ClientSocket(socket.socket):
         family, kind, proto = accepted.family, accepted.type, accepted.proto
         return cls(family, kind, proto, accepted.detach())
 
+    _arrivals: select.poll | None = None
+
+    def setblocking(self, flag: bool) -> None:
+        """As it is most of the time already: gunicorn asks for it with each request."""
+        if self.gettimeout() != (None if flag else 0.0):
+            super().setblocking(flag)
+
     def receive_now(self) -> bytes | None:
         """What is there, b"" at the end, None if nothing is there yet."""
         try:
@@ -78,7 +85,10 @@ class ClientSocket(socket.socket):
 
     def receive_within(self, seconds: float) -> bytes:
         """What comes within `seconds`; b"" if nothing does, or at the end."""
-        if not self._ready(select.POLLIN, seconds):
+        if self._arrivals is None:
+            self._arrivals = select.poll()
+            self._arrivals.register(self, select.POLLIN)
+        if not self._arrivals.poll(seconds * 1000):
             return b""
         try:
             return self.recv(MAX_HEAD_BYTES, _DONT_WAIT)

@@ -33,10 +33,11 @@ class Roles:
     user: int = -1
     system: tuple[tuple[int, bytes], ...] = ()
 
-    def then(self, elements: Sequence[dict[str, Any]], hashes: Sequence[bytes]) -> Roles:
-        """These, and the roles of what follows; `hashes` are those of all elements, these last."""
+    def then(
+        self, elements: Sequence[dict[str, Any]], hashes: Sequence[bytes], first: int
+    ) -> Roles:
+        """These, and the roles of what follows from position `first` on; `hashes` are all."""
         assistant, user, system = self.assistant, self.user, list(self.system)
-        first = len(hashes) - len(elements)
         for position, element in enumerate(elements, first):
             role = element.get("role")
             if role == "assistant":
@@ -69,6 +70,8 @@ class Elements(Sequence[dict[str, Any]]):
     def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(at, slice):
             return [self[position] for position in range(len(self))[at]]
+        if at >= self.known:
+            return self._new[at - self.known]
         position = range(len(self))[at]
         if position >= self.known or self._run is None:
             return self._new[position - self.known]
@@ -159,10 +162,10 @@ def read_conversation(
     """
     total, known = len(hashes), len(run) if run is not None else 0
     count = max(known, total - LATEST + 1)
-    speakers = (roles or Roles()).then(new[: count - known], hashes[:count])
+    speakers = (roles or Roles()).then(new[: count - known], hashes, known)
     by_count = {count: speakers}
     for at in range(count, total):
-        speakers = speakers.then(new[at - known : at - known + 1], hashes[: at + 1])
+        speakers = speakers.then((new[at - known],), hashes, at)
         by_count[at + 1] = speakers
     return Conversation(Elements(run, new), hashes, by_count)
 

@@ -52,7 +52,7 @@ def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
     announced = _announced(environ)
     if announced is not None and announced > limit:
         raise _over(limit)
-    with _translated():
+    with _TRANSLATED:
         body = _read(environ["wsgi.input"], announced, limit)
     if len(body) > limit:
         raise _over(limit)
@@ -68,7 +68,7 @@ def receive(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
         raise too_large(f"the file is over the limit of {limit} bytes")
     left = limit + 1 if announced is None else announced
     while left:
-        with _translated():
+        with _TRANSLATED:
             block = environ["wsgi.input"].read(min(left, BLOCK_BYTES))
         if not block:
             break
@@ -90,7 +90,7 @@ def take_body(
     if coded or not RUNS_FROM <= announced <= limit:
         return read_body(environ, limit)
     stream, taking = environ["wsgi.input"], new_taking()
-    with _BLOCKS.lent() as block, _translated():
+    with _BLOCKS.lent() as block, _TRANSLATED:
         left = announced - (size := _fill(stream, block, announced))
         if not taking.begin(block, size):
             body = b"".join((bytes(block[:size]), _read(stream, left, limit)))
@@ -189,16 +189,21 @@ class _Blocks:
 _BLOCKS = _Blocks()
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
+class _Translated:
     """What goes wrong while a body is read, as the client is told of it."""
-    try:
-        yield
-    except TimeoutError:
-        message = f"nothing of the request's body came for {BODY_SILENCE_SECONDS:.0f} s"
-        raise ApiError(408, "invalid_request_error", message, code="request_timeout") from None
-    except (BrokenBody, OSError) as error:
-        raise bad_request(_words(error)) from None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, TimeoutError):
+            message = f"nothing of the request's body came for {BODY_SILENCE_SECONDS:.0f} s"
+            raise ApiError(408, "invalid_request_error", message, code="request_timeout") from None
+        if isinstance(error, (BrokenBody, OSError)):
+            raise bad_request(_words(error)) from None
+
+
+_TRANSLATED = _Translated()
 
 
 def _ended_early() -> ApiError:

@@ -158,8 +158,10 @@ def _details(usage: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _first(counts: dict[str, Any], *names: str) -> int | None:
-    for name in names:
+    for name in names if counts else ():
         value = counts.get(name)
+        if type(value) is int and 0 <= value <= _LARGEST_COUNT:
+            return value
         if value is not None and (count := _count(value)) is not None:
             return count
     return None

@@ -74,6 +74,8 @@ def storable(value: Any, levels: int = DEEPEST_RECORD) -> Any:
     Lone surrogates become U+FFFD; NaN, infinities and what lies deeper than `levels` become None;
     integers beyond 64 bits become floats.
     """
+    if type(value) is int:
+        return value if abs(value) <= _LARGEST_INTEGER else _as_float(value)
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
@@ -84,9 +86,12 @@ def storable(value: Any, levels: int = DEEPEST_RECORD) -> Any:
         return [storable(v, levels - 1) for v in value] if levels > 0 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
-        return storable(float(value)) if value.bit_length() < 1024 else None
     return value
+
+
+def _as_float(value: int) -> float | None:
+    """A number that is too large for an integer; None where it is for a float, too."""
+    return float(value) if value.bit_length() < 1024 else None
 
 
 def encodable(text: str) -> str:
