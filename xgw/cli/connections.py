@@ -84,7 +84,7 @@ class ClientRequest(Request):  # type: ignore[misc]
     def should_close(self) -> bool:
         if not self.was_read:
             self.must_close = True
-        # A head that is kept says nothing of this.
+        # A head that is kept asks for no end of its connection.
         return self.must_close if self.known is not None else cast(bool, super().should_close())
 
 

@@ -12,10 +12,16 @@ from typing import Any
 
 END = b"\r\n\r\n"
 
+LONGEST_KEPT = 8192
+"""Bytes of a head that is kept: idle connections have theirs in memory."""
+
 _LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*(?=\r\n)", re.IGNORECASE)
 _DIGITS = re.compile(rb"[0-9]{1,9}")
 _NOT_KEPT = frozenset({"TRANSFER-ENCODING", "EXPECT", "UPGRADE"})
 """Where these stand, more than the head alone says how the request goes on."""
+
+_STAYS = frozenset({"", "keep-alive"})
+"""What a head that is kept may say of its connection: that it is to stay open."""
 
 
 class Repeatable:
@@ -41,12 +47,13 @@ class Repeatable:
     @classmethod
     def find(cls, head: bytes, request: Any) -> Repeatable | None:
         """What can be kept of a head, its empty line included; None for a request of its own."""
+        if len(head) > LONGEST_KEPT or request.method != "POST" or request.version != (1, 1):
+            return None
+        named = dict(request.headers)
+        if not _NOT_KEPT.isdisjoint(named) or named.get("CONNECTION", "").lower() not in _STAYS:
+            return None
         lengths = [*_LENGTH.finditer(head)]
-        if len(lengths) != 1 or request.version != (1, 1) or head.find(END) != len(head) - len(END):
-            return None
-        if not _NOT_KEPT.isdisjoint(name for name, _ in request.headers):
-            return None
-        if "close" in (value.lower() for name, value in request.headers if name == "CONNECTION"):
+        if len(lengths) != 1:
             return None
         start, end = lengths[0].span(1)
         return cls(head[:start], head[end:], request)

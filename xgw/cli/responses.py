@@ -130,7 +130,7 @@ def _begin(request: ClientRequest, conn: Connection, cfg: Any) -> tuple[Response
     response, environ = wsgi.create(request, conn.sock, conn.client, conn.server, cfg, Response)
     environ["wsgi.multithread"] = True
     # It holds this answer; nothing here sends hints.
-    del environ["wsgi.early_hints"]
+    environ.pop("wsgi.early_hints", None)
     if known is not None:
         known.keep(environ)
     return response, environ
