@@ -51,9 +51,6 @@ _STRICT_FILLER_BEFORE = re.compile(
 )
 """What may stand before a key's end alone; dots and bold type stand before any word."""
 
-_LONGEST_KEPT = 64
-"""Characters of a header's name of which it is remembered what it is."""
-
 _LONGEST_FILLER = 256
 _MOST_PLACES = 10_000
 _HEAD, _TAIL = 6, 4
@@ -130,10 +127,7 @@ class Masker:
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> list[list[str]]:
         """[name, value] pairs, the values of credential-named ones masked whole."""
-        masked = [
-            [name, value if _is_ordinary(name) else _header_value(name, value)]
-            for name, value in headers
-        ]
+        masked = [[name, _header_value(name, value)] for name, value in headers]
         together = "\n".join([value for _, value in masked])
         if self.text(together) == together:
             return masked
@@ -169,23 +163,12 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _is_ordinary(name: str) -> bool:
-    """Whether a header of this name holds nothing that is masked but the configured secrets."""
-    return len(name) <= _LONGEST_KEPT and _is_ordinary_name(name)
-
-
-@lru_cache(maxsize=1024)
-def _is_ordinary_name(name: str) -> bool:
-    return not is_credential_name(name) and name.lower() not in _URL_HEADERS
-
-
 def _header_value(name: str, value: str) -> str:
     if is_credential_name(name):
         return MASK
     return _without_url_credentials(value) if name.lower() in _URL_HEADERS else value
 
 
-@lru_cache(maxsize=64)
 def _without_url_credentials(url: str) -> str:
     url = _AUTHORITY.sub(r"\1", url)
     return _PARAMETER.sub(_parameter, url) if "=" in url else url

@@ -83,8 +83,7 @@ class Exchange:
     ) -> None:
         """How this request's history compares with the session's previous call, its size, and when
         its record begins: the first try does not start before it."""
-        self._history = history
-        self._input_tokens = input_tokens
+        self._history, self._input_tokens = history, input_tokens
         self.trial.facts = changed(
             self.trial.facts, history=history, input_tokens=input_tokens, started_at=started_at
         )

@@ -109,8 +109,11 @@ def to_client(upstream: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
-    """The first header of this name."""
-    return next((value for key, value in headers if key.lower() == name), None)
+    """The first header of this name, which is in lower case."""
+    for key, value in headers:
+        if key.lower() == name:
+            return value
+    return None
 
 
 def _named_by_connection(headers: Iterable[tuple[str, str]]) -> set[str]:

@@ -8,6 +8,7 @@ import orjson
 
 from xgw import clock, ids
 from xgw.exchange.answers import says_anything, texts_of, tool_calls_of, without_secrets
+from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import PATHS, Order, body_for, build_request
 from xgw.exchange.relay import Capture, Relay
@@ -268,7 +269,7 @@ def _labels(order: Order) -> dict[str, Any] | None:
     """What the client says of itself, its own retries; what the call is for; which agent asks."""
     if order.purpose is not None:
         return {"purpose": order.purpose}
-    count = next((v for n, v in order.headers if n.lower() == "x-stainless-retry-count"), "0")
+    count = find(order.headers, "x-stainless-retry-count") or "0"
     retried = {"client_retry_count": count} if count.isdecimal() and count != "0" else {}
     agent = {"agent_name": order.agent_name} if order.agent_name else {}
     return retried | agent or None

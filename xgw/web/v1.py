@@ -161,9 +161,12 @@ class OpenAI:
         return take_body(environ, limit, lambda: gateway.taking(project, headers))
 
     def _client(self, environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
-        agent = environ.get("HTTP_USER_AGENT")
+        head: dict[str, Any] = environ.get("xgw.head", {})
+        if "user_agent" not in head:
+            agent = environ.get("HTTP_USER_AGENT")
+            head["user_agent"] = agent and self._services.masker.text(agent)
         return {
-            "user_agent": agent and self._services.masker.text(agent),
+            "user_agent": head["user_agent"],
             "address": environ.get("REMOTE_ADDR"),
             "key": caller.alias if caller else None,
         }

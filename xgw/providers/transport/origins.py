@@ -38,6 +38,10 @@ class Origin:
     """From the user name and password in the URL."""
     proxy: Proxy | None
 
+    def __hash__(self) -> int:
+        # Each request asks for it three times; servers that agree in these are few.
+        return hash((self.host, self.port))
+
     @property
     def name(self) -> str:
         """For messages: host and port, no credentials."""
