@@ -17,10 +17,10 @@ import pytest
 from filled_store import at
 from locking import holder
 from servers import DEADLINE, ROOT, eventually
+from writing import Scene, is_down, new_store, noting, wait_for
 from xgw import clock
 from xgw.events import Envelope
 from xgw.recording.lifecycle import IllegalMove
-from xgw.store import migrations
 from xgw.store.backlog import PENDING_LIMIT
 from xgw.store.database import Store
 from xgw.store.transaction import Transaction
@@ -29,98 +29,9 @@ from xgw.store.writer import BATCH, Bodies, Part, Patience, Ticket, Work, Writer
 MIB = 1 << 20
 
 
-class Scene:
-    """A store with its writer, and everything that was published."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.published: list[Envelope] = []
-        self.writer = Writer(store, self._publish)
-        self.writer.start()
-
-    def _publish(self, envelopes: Sequence[Envelope]) -> None:
-        """What is told of is in the store already."""
-        seqs = [envelope.seq for envelope in envelopes]
-        found = self.store.sql("SELECT seq FROM events WHERE seq BETWEEN ? AND ?", _span(seqs))
-        assert [seq for (seq,) in found] == seqs
-        self.published += envelopes
-
-    def submit(self, name: str, **options: object) -> Ticket:
-        """A unit that writes a row and an event, both of this name."""
-        return self.writer.submit(noting(name), **options)  # type: ignore[arg-type]
-
-    def blocked(self) -> threading.Event:
-        """Holds the writer inside a unit until it is set."""
-        entered, go = threading.Event(), threading.Event()
-
-        def work(_: Transaction) -> None:
-            entered.set()
-            assert go.wait(DEADLINE)
-
-        self.writer.submit(work)
-        assert entered.wait(DEADLINE)
-        return go
-
-    def names(self) -> list[str]:
-        """The rows, in the order in which they were written."""
-        return [name for (name,) in self.store.sql("SELECT name FROM api_keys ORDER BY rowid")]
-
-    def events(self) -> list[str]:
-        """The stored events, in order."""
-        rows = self.store.sql("SELECT json_extract(payload, '$.name') FROM events ORDER BY seq")
-        return [name for (name,) in rows]
-
-    def told(self) -> list[str]:
-        """The published events, in order, once all that are stored have been published."""
-        [(count,)] = self.store.sql("SELECT count(*) FROM events")
-        eventually(lambda: len(self.published) >= count)
-        return [str(envelope.payload["name"]) for envelope in self.published]
-
-    def close(self) -> None:
-        self.writer.stop()
-        self.store.close()
-
-
-def _span(seqs: Sequence[int | None]) -> tuple[int | None, int | None]:
-    return seqs[0], seqs[-1]
-
-
-def noting(name: str) -> Work:
-    def work(tx: Transaction) -> None:
-        tx.insert(
-            "api_keys",
-            {
-                "id": name,
-                "name": name,
-                "prefix": "",
-                "hash": name,
-                "project_id": "default",
-                "created_at": at(0),
-            },
-        )
-        tx.emit("session.updated", at(0), "default", {"name": name})
-
-    return work
-
-
-def wait_for(*tickets: Ticket) -> None:
-    for ticket in tickets:
-        assert ticket.wait(DEADLINE)
-
-
-def is_down(scene: Scene) -> bool:
-    return scene.writer.down
-
-
-def _store(folder: Path, kind: type[Store] = Store) -> Store:
-    store = kind(folder / "xgw.db")
-    migrations.migrate(store)
-    return store
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(_store(tmp_path))
+    scene = Scene(new_store(tmp_path))
     yield scene
     scene.close()
 
@@ -315,7 +226,7 @@ def test_a_faulty_unit_fails_alone(
 def test_a_reader_of_events_that_fails_takes_nothing_along(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = _store(tmp_path)
+    store = new_store(tmp_path)
     told: list[object] = []
 
     def publish(envelopes: Sequence[Envelope]) -> None:
@@ -449,7 +360,7 @@ class Troubled(Store):
 def test_a_file_that_cannot_be_written_for_a_while(
     tmp_path: Path, trouble: str, words: str
 ) -> None:
-    store = _store(tmp_path, Troubled)
+    store = new_store(tmp_path, Troubled)
     assert isinstance(store, Troubled)
     store.trouble = trouble
     scene = Scene(store)
@@ -509,7 +420,7 @@ print("whole", flush=True)
 
 
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
-    store = _store(tmp_path)
+    store = new_store(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(store.path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},

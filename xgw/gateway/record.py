@@ -179,7 +179,7 @@ class Record:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=clock.now())
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
-            self._ticket = self._means.recorder.finish(ending, stored)
+            self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
                 session.last_ticket = self._ticket
         self._calls.remove(self.scope.turn_id, self._call)

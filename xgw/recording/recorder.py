@@ -152,8 +152,12 @@ class Recorder:
         part = Part(scope.turn_id, lost=self._expect(attempt), apart=_apart(scope))
         return self._submit(work, bodies, part)
 
-    def finish(self, ending: Ending, bodies: Iterable[Stored]) -> Ticket:
-        """A request ends: its step, what the model said, and perhaps the run and the turn."""
+    def finish(self, ending: Ending, bodies: Iterable[Stored], *, awaited: bool = False) -> Ticket:
+        """A request ends: its step, what the model said, and perhaps the run and the turn.
+
+        Where it is `awaited` the caller waits for it at once, and calls `writer.tell` once it has
+        answered its client.
+        """
 
         def work(tx: Transaction) -> None:
             end_request(tx, ending)
@@ -165,7 +169,8 @@ class Recorder:
             apart=_apart(ending.scope),
         )
         note = notes.note_end(ending)
-        return self._submit(work, bodies, part, _weight(ending.messages), note=note)
+        size = _weight(ending.messages)
+        return self._submit(work, bodies, part, size, note=note, awaited=awaited)
 
     def close_turns(self, closings: Sequence[Closing]) -> Ticket:
         """Turns that end without a request of their own (their time ran out)."""
@@ -209,6 +214,7 @@ class Recorder:
         *,
         note: Note | None = None,
         urgent: bool = True,
+        awaited: bool = False,
     ) -> Ticket:
         held = Bodies(list({row[0]: row for body in bodies for row in body.rows}.values()))
         return self.writer.submit(
@@ -219,6 +225,7 @@ class Recorder:
             note=note,
             then=lambda: self.shelf.committed(held.rows),
             urgent=urgent,
+            awaited=awaited,
         )
 
     def _pulse(self) -> None:
@@ -226,6 +233,7 @@ class Recorder:
         while not self._stopping.wait(PULSE_SECONDS):
             beat += 1
             self.writer.nudge()
+            self.writer.tell()
             if self.writer.down:
                 continue
             # Frames that wait get longer, not more.

@@ -13,6 +13,7 @@ from xgw.store.rows import PayloadRow, packed_rows
 from xgw.store.transaction import Transaction
 from xgw.store.units import Note, Work
 
+PATIENCE = 2.0
 PENDING_LIMIT = 64 << 20
 SHED_STEP = PENDING_LIMIT // 16
 REMAINS_BYTES = 1024
@@ -54,15 +55,28 @@ class Part:
 ALONE = Part()
 
 
+class Patience:
+    """How long one request may still wait for the store, 2 s in all."""
+
+    def __init__(self, seconds: float = PATIENCE) -> None:
+        self.left = seconds
+
+    def spend(self, seconds: float) -> None:
+        """So much of it is gone."""
+        self.left = max(0.0, self.left - seconds)
+
+
 class Ticket:
     """A unit of work on its way; `error` is why it was not committed, if it was not.
 
-    One that is not `urgent` may wait until others are due. `note` says the same as `work`, where
-    another process can do it; `then` is called after the commit.
+    One that is not `urgent` may wait until others are due. Whoever made one that is `awaited` waits
+    for it at once. `note` says the same as `work`, where another process can do it; `then` is
+    called after the commit.
     """
 
     __slots__ = (
         "_gate",
+        "awaited",
         "bodies",
         "committed",
         "done",
@@ -86,11 +100,13 @@ class Ticket:
         note: Note | None = None,
         then: Callable[[], None] | None = None,
         urgent: bool = True,
+        awaited: bool = False,
     ) -> None:
         self.work = work
         self.note = note
         self.then = then
         self.urgent = urgent
+        self.awaited = awaited
         self.size = size
         self.bodies = bodies
         self.part = part

@@ -10,56 +10,48 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from xgw import clock
-from xgw.events import Envelope
-from xgw.store.backlog import ALONE, Backlog, Bodies, Part, Ticket, bodies_of
+from xgw.store.backlog import ALONE, PATIENCE, Backlog, Bodies, Part, Patience, Ticket
+from xgw.store.committing import Committing
 from xgw.store.database import Store
-from xgw.store.handing import Handing
 from xgw.store.outcomes import give_up, log_failure, tell
 from xgw.store.pins import Kept
 from xgw.store.scribe import Employ
-from xgw.store.transaction import Transaction
-from xgw.store.units import Note, Work, begin, carry_out, is_store_trouble
+from xgw.store.units import Note, Work, is_store_trouble
+from xgw.store.untold import Publish, Untold
 
 __all__ = ["ALONE", "Bodies", "Part", "Patience", "Ticket", "Work", "Writer"]
 
 BATCH = 512
-PATIENCE = 2.0
 RETRY_SECONDS = 0.25
+SLOW_SECONDS, WARY_SECONDS = 0.1, 10.0
+"""A commit that takes so long, and how long nobody is kept from their own work by one after it."""
 
 log = logging.getLogger("xgw.store")
 
-Publish = Callable[[Sequence[Envelope]], None]
-
-
-class Patience:
-    """How long one request may still wait for the store, 2 s in all."""
-
-    def __init__(self, seconds: float = PATIENCE) -> None:
-        self.left = seconds
-
 
 class Writer:
-    """The only thread that writes. `publish` gets each commit's events, in order.
+    """Whatever is written is written here: by its thread, or by one that waits for it.
+
+    One transaction at a time. `publish` gets each commit's events, in order.
 
     `down`: a request has waited its 2 s in vain, and nothing was committed since. `down_reason`:
     why the last try failed. `kept`: what a sweep of payloads has to leave alone.
     """
 
     def __init__(self, store: Store, publish: Publish, employ: Employ | None = None) -> None:
-        self._store = store
-        self._publish = publish
-        self._handing = Handing(employ)
+        self._untold = Untold(publish)
+        self._turn = threading.Lock()
+        self._wary_until = 0.0
         self._wake = threading.Condition(threading.Lock())
         self._backlog = Backlog()
         self.kept = Kept()
+        self._committing = Committing(store, employ, self.kept)
         self._in_hand: list[Ticket] = []
         self._singly = 0
         self._is_due = self._all_due = False
         self._stop_by: float | None = None
-        self._connection: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, name="xgw-writer", daemon=True)
         self.down = False
         self.down_reason: str | None = None
@@ -79,7 +71,7 @@ class Writer:
         if self._thread.is_alive():
             self._thread.join(seconds / 2)
         if self._thread.is_alive():
-            self._handing.abandon()
+            self._committing.handing.abandon()
             self._thread.join(seconds / 2 + 2 * RETRY_SECONDS)
 
     @property
@@ -95,7 +87,7 @@ class Writer:
     @property
     def crowded(self) -> bool:
         """Whether units come so thick that another process is to write them."""
-        return self._handing.crowded
+        return self._committing.handing.crowded
 
     @property
     def pending_bytes(self) -> int:
@@ -124,20 +116,25 @@ class Writer:
         note: Note | None = None,
         then: Callable[[], None] | None = None,
         urgent: bool = True,
+        awaited: bool = False,
     ) -> Ticket:
         """Queue a unit; `size` is its memory without `bodies`, `then` called after its commit.
 
         One that is not `urgent` wakes nobody: it goes with the next one that is and has to come
         after it, when someone waits for it, or at the next `nudge`. What it begins may have ended
-        by then, and is written once.
+        by then, and is written once. For one that is `awaited` the caller waits next, and calls
+        `tell` once its own work is done.
         """
         total = size + (bodies.size() if bodies else 0)
-        ticket = Ticket(work, total, bodies, part, note=note, then=then, urgent=urgent)
+        ticket = Ticket(
+            work, total, bodies, part, note=note, then=then, urgent=urgent, awaited=awaited
+        )
         with self._wake:
             dropped = self._backlog.add(ticket)
             if urgent:
                 self._is_due = True
-                self._wake.notify()
+                if not awaited:
+                    self._wake.notify()
         for gone in dropped:
             give_up(gone, RuntimeError("dropped: the store was down for too long"))
         return ticket
@@ -156,11 +153,37 @@ class Writer:
         if not ticket.urgent:
             self._hasten(ticket)
         started = clock.monotonic()
-        committed = ticket.wait(max(0.0, patience.left))
-        patience.left = max(0.0, patience.left - (clock.monotonic() - started))
+        if ticket.awaited and patience.left:
+            self._write_here(started)
+        committed = ticket.wait(patience.left - (clock.monotonic() - started))
+        patience.spend(clock.monotonic() - started)
         if not committed and patience.left == 0:
             self._lose_patience(ticket)
         return committed
+
+    def tell(self) -> None:
+        """Publish what was committed and left to others to be told; never waits."""
+        self._untold.tell()
+
+    def _write_here(self, now: float) -> None:
+        """Write what has queued up in this thread, if nobody writes: no other one has to be woken.
+
+        Where the store is slow or in trouble the writer's own thread does it: a request waits for
+        that no longer than it may.
+        """
+        in_order = self.down_reason is None and self._stop_by is None and now >= self._wary_until
+        alone = in_order and not self.crowded and not self._committing.is_lasting
+        if alone and self._turn.acquire(blocking=False):
+            try:
+                if self._has_work():
+                    self._write()
+            finally:
+                self._turn.release()
+            if clock.monotonic() - now > SLOW_SECONDS:
+                self._wary_until = clock.monotonic() + WARY_SECONDS
+        with self._wake:
+            if self._has_work():
+                self._wake.notify()
 
     def _hasten(self, ticket: Ticket) -> None:
         with self._wake:
@@ -183,9 +206,15 @@ class Writer:
 
     def _run(self) -> None:
         while self._wait_for_work():
-            self._write()
-        self._handing.end()
-        self._disconnect()
+            with self._turn:
+                trouble = self._write()
+            self.tell()
+            if trouble is not None:
+                self._pause(trouble)
+        with self._turn:
+            self._committing.handing.end()
+            self._committing.disconnect()
+        self.tell()
 
     def _wait_for_work(self) -> bool:
         with self._wake:
@@ -196,49 +225,24 @@ class Writer:
         is_due = self._is_due or self._all_due
         return self._stop_by is not None or (is_due and bool(self._backlog))
 
-    def _write(self) -> None:
-        """One transaction over what has queued up by the time that it may begin."""
-        transaction = None
+    def _write(self) -> Exception | None:
+        """One transaction over what has queued up by the time that it may begin.
+
+        Returns what is wrong with the file; all that was to be written waits then.
+        """
         try:
-            if not self._may_hand_over():
-                transaction = self._begin()
+            in_order = self.down_reason is None and not self._singly
+            transaction = self._committing.begin(in_order=in_order)
         except sqlite3.DatabaseError as error:
-            self._pause(error)
-            return
+            return self._in_trouble(error)
         batch = self._take()
         try:
-            committed = self._handing.write(batch) if transaction is None else None
-            if committed is None:
-                transaction = transaction or self._begin()
-                done = self._handing.done(transaction)
-                works = [ticket.work for ticket in batch if ticket not in done]
-                committed = carry_out(transaction, bodies_of(batch), works)
+            committed = self._committing.commit(batch, transaction)
         except Exception as error:  # noqa: BLE001 - the driver of units: one that fails must not take others along
-            self._undo(error)
-            return
+            return self._undo(error)
+        self._untold.add(committed.events)
         self._settle(batch, committed.hooks)
-        if committed.events:
-            tell(partial(self._publish, committed.events))
-
-    def _may_hand_over(self) -> bool:
-        """Whether the next transaction may be another process's.
-
-        What it is given leaves the queue before it can be written: not while the file is in
-        trouble. And what it puts there of its own accord no sweep would notice.
-        """
-        in_order = self.down_reason is None and not self._singly and not self.kept.sweeping
-        return in_order and self._handing.pays
-
-    def _begin(self) -> Transaction:
-        if self._connection is None:
-            self._connection = self._store.open_writer()
-        return begin(self._connection, self.kept)
-
-    def _disconnect(self) -> None:
-        """Closing rolls back what is open; the next transaction opens the file anew."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return None
 
     def _take(self) -> list[Ticket]:
         """Units leave the queue only here, so that shedding sees all that cannot be written."""
@@ -246,13 +250,13 @@ class Writer:
             everything = self._all_due or self._singly or self._stop_by is not None
             take = self._backlog.take if everything else self._backlog.take_due
             self._in_hand = take(1 if self._singly else BATCH)
-            self._handing.note(len(self._in_hand))
+            self._committing.handing.note(len(self._in_hand))
             self._singly = max(0, self._singly - 1)
             self._all_due = bool(everything and self._backlog)
             self._is_due = self._backlog.is_due
             return self._in_hand
 
-    def _undo(self, error: Exception) -> None:
+    def _undo(self, error: Exception) -> Exception | None:
         """Nothing was committed. The file's fault: again later; a unit's: it alone will fail."""
         trouble = is_store_trouble(error)
         with self._wake:
@@ -264,12 +268,18 @@ class Writer:
             else:
                 self._backlog.settle(batch)
         if trouble:
-            self._pause(error)
-            return
-        self._disconnect()
+            return self._in_trouble(error)
+        self._committing.disconnect()
         if len(batch) == 1:
             log_failure(error)
             give_up(batch[0], error)
+        return None
+
+    def _in_trouble(self, error: Exception) -> Exception:
+        """What has queued up stays."""
+        self._committing.disconnect()
+        self.down_reason = str(error)
+        return error
 
     def _settle(self, batch: list[Ticket], hooks: Sequence[Callable[[], None]]) -> None:
         """After the commit: whoever waits may go on."""
@@ -289,10 +299,8 @@ class Writer:
             ticket.finish()
 
     def _pause(self, error: Exception) -> None:
-        """The file is in trouble: what has queued up stays, and is tried again a little later."""
-        self._disconnect()
+        """The file is in trouble: it is tried again a little later, unless that is too late."""
         with self._wake:
-            self.down_reason = str(error)
             if not self._wake.wait_for(self._is_too_late, RETRY_SECONDS):
                 return
             lost = self._backlog.take(len(self._backlog))

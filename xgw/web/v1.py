@@ -6,7 +6,7 @@ It stands in front of Flask as a WSGI application of its own: these are the hot 
 from __future__ import annotations
 
 import http
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -19,6 +19,7 @@ from xgw.gateway.answering import Reply
 from xgw.gateway.forwarding import Ask
 from xgw.gateway.refusals import Refused
 from xgw.gateway.resending import Taken
+from xgw.web.blocks import Streaming, Whole
 from xgw.web.bodies import read_body, take_body
 from xgw.web.refusals import answer, log
 from xgw.web.security import Caller, is_websocket, no_websocket_here
@@ -33,7 +34,6 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/v1/chat/completions": "chat.completions",
     "/v1/embeddings": "embeddings",
 }
-WRITE_BYTES = 65536
 READER_SECONDS = 60.0
 UNSUPPORTED_MEDIA_TYPE = 415
 
@@ -100,21 +100,22 @@ class OpenAI:
         endpoint: Endpoint,
         url_key: str | None,
     ) -> Iterable[bytes]:
-        calls = self._services.calls
+        calls, tell = self._services.calls, self._services.writer.tell
         calls.enter()
         try:
             reply = self._reply(environ, endpoint, url_key)
         except BaseException:
             calls.leave()
+            tell()
             raise
         if reply.stream is None:
             try:
-                return _send(start_response, reply)
+                return Whole(_send(start_response, reply), tell)
             finally:
                 calls.leave()
         _patient(environ)
         start_response(_status(reply.status), reply.headers)
-        return _Streaming(reply.stream, calls.leave)
+        return Streaming(reply.stream, calls.leave, tell)
 
     def _reply(self, environ: WSGIEnvironment, endpoint: Endpoint, url_key: str | None) -> Reply:
         caller: Caller | None = environ.get("xgw.caller")
@@ -170,36 +171,6 @@ class OpenAI:
             "address": environ.get("REMOTE_ADDR"),
             "key": caller.alias if caller else None,
         }
-
-
-class _Streaming:
-    """A stream's bytes in writes of bounded size; `leave` is called once, however it ends."""
-
-    def __init__(self, stream: Iterator[bytes], leave: Callable[[], None]) -> None:
-        self._stream = stream
-        self._leave: Callable[[], None] | None = leave
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            for block in self._stream:
-                if len(block) <= WRITE_BYTES:
-                    yield block
-                    continue
-                for at in range(0, len(block), WRITE_BYTES):
-                    yield block[at : at + WRITE_BYTES]
-        finally:
-            self.close()  # werkzeug forgets to, if its client has reset the connection
-
-    def close(self) -> None:
-        """Called by the server at the end, also when the client has gone."""
-        close = getattr(self._stream, "close", None)
-        try:
-            if close is not None:
-                close()
-        finally:
-            if self._leave is not None:
-                leave, self._leave = self._leave, None
-                leave()
 
 
 def _route(environ: WSGIEnvironment) -> tuple[str | None, str | None]:
@@ -279,7 +250,7 @@ def _status(code: int) -> str:
         return f"{code} Status"
 
 
-def _send(start_response: StartResponse, reply: Reply) -> Iterable[bytes]:
+def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:
     headers = [*reply.headers, ("Content-Length", str(len(reply.body)))]
     start_response(_status(reply.status), headers)
     reply.wait()
