@@ -43,7 +43,9 @@ def sock() -> Iterator[Sent]:
 
 
 def request(method: str = "POST", version: tuple[int, int] = (1, 1)) -> Any:
-    return SimpleNamespace(method=method, version=version, should_close=lambda: version < (1, 1))
+    return SimpleNamespace(
+        method=method, version=version, was_read=True, should_close=lambda: version < (1, 1)
+    )
 
 
 def without_date(answer: bytes) -> bytes:
