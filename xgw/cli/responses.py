@@ -61,7 +61,9 @@ class Response(wsgi.Response):  # type: ignore[misc]
                 if self.req.was_read:
                     self._spelled = self._spell_head()
                 return self.write
-        return cast(Callable[[bytes], None], super().start_response(status, headers, exc_info))
+        begun = cast(Callable[[bytes], None], super().start_response(status, headers, exc_info))
+        self._lines = self._spelled = None
+        return begun
 
     def _is_usual(self, status: str) -> bool:
         return (
