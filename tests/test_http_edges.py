@@ -289,6 +289,21 @@ def test_requests_with_the_same_head_are_sent_ahead(server: ServerProcess) -> No
         assert client.answer().json["size"] == 3
 
 
+@pytest.mark.parametrize("cut", [1, 10, 40, -3])
+def test_the_head_of_another_call_in_pieces(server: ServerProcess, cut: int) -> None:
+    call = post("/v1/chat/completions", "Content-Length: 2") + "{}"
+    with Client(server) as client:
+        for _ in range(2):
+            client.send(call)
+            assert client.answer().json["size"] == 2
+            client.send(call[:cut])
+            with Client(server) as another:
+                another.send(call)
+                assert another.answer().json["size"] == 2
+            client.send(call[cut:])
+            assert client.answer().json["size"] == 2
+
+
 def test_a_repeated_head_is_told_of_a_body_that_is_too_large(server: ServerProcess) -> None:
     with Client(server) as client:
         client.send(post("/body", "Content-Length: 2"), "{}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import socket
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,9 @@ def sock() -> Iterator[Sent]:
 
 
 def request(method: str = "POST", version: tuple[int, int] = (1, 1)) -> Any:
-    return SimpleNamespace(method=method, version=version, should_close=lambda: version < (1, 1))
+    return SimpleNamespace(
+        method=method, version=version, was_read=True, should_close=lambda: version < (1, 1)
+    )
 
 
 def without_date(answer: bytes) -> bytes:
@@ -130,3 +133,28 @@ def test_an_answer_begins_once(sock: Sent) -> None:
     response.start_response("200 OK", [("Content-Length", "0")])
     with pytest.raises(AssertionError):
         response.start_response("200 OK", [("Content-Length", "0")])
+
+
+def test_an_answer_may_become_another_one_before_it_has_begun(sock: Sent) -> None:
+    response = Response(request(), sock, Config())
+    response.start_response("200 OK", [("Content-Length", "9"), ("X", "first")])
+    try:
+        raise RuntimeError("a fault")
+    except RuntimeError:
+        response.start_response("500 Fault", [("Content-Length", "2")], sys.exc_info())
+    response.write(b"{}")
+    response.close()
+    sent = without_date(b"".join(sock.pieces))
+    assert sent.startswith(b"HTTP/1.1 500 Fault\r\n")
+    assert sent.endswith(b"\r\nContent-Length: 2\r\n\r\n{}")
+    assert b"first" not in sent
+
+
+def test_an_answer_that_has_begun_stays_what_it_is(sock: Sent) -> None:
+    response = Response(request(), sock, Config())
+    response.start_response("200 OK", [("Content-Length", "2")])
+    response.write(b"{}")
+    fault = RuntimeError("a fault")
+    with pytest.raises(RuntimeError, match="a fault"):
+        response.start_response("500 Fault", [("Content-Length", "2")], (RuntimeError, fault, None))
+    assert len(sock.pieces) == 1

@@ -23,7 +23,8 @@ _TIME = re.compile(
 
 def now() -> datetime:
     """The present moment, naive UTC with microseconds."""
-    return datetime.now(UTC).replace(tzinfo=None)
+    # datetime.now(UTC) without its zone is the same and takes twice as long; each call asks often.
+    return EPOCH + timedelta(0, time.time())
 
 
 def monotonic() -> float:

@@ -236,11 +236,8 @@ class BodyReader:
     def __init__(self, reader: Any, asks: ClientSocket | None) -> None:
         self._reader = reader
         self._asks = asks
-
-    @property
-    def has_length(self) -> bool:
+        self.has_length = isinstance(reader, LengthReader)
         """Whether it is known how much is to come: then a read brings all that it asks for."""
-        return isinstance(self._reader, LengthReader)
 
     @property
     def ended(self) -> bool:

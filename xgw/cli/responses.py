@@ -46,6 +46,9 @@ class Response(wsgi.Response):  # type: ignore[misc]
     _lines: str | None = None
     """The application's header lines, of an answer that goes the short way."""
 
+    _spelled: bytes | None = None
+    """Its head, where all that is in it is known before the first byte of a body."""
+
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
@@ -55,8 +58,12 @@ class Response(wsgi.Response):  # type: ignore[misc]
             if found is not None:
                 self.status, self.status_code = status, int(status[:3])
                 self._lines, self.response_length = found
+                if self.req.was_read:
+                    self._spelled = self._spell_head()
                 return self.write
-        return cast(Callable[[bytes], None], super().start_response(status, headers, exc_info))
+        begun = cast(Callable[[bytes], None], super().start_response(status, headers, exc_info))
+        self._lines = self._spelled = None
+        return begun
 
     def _is_usual(self, status: str) -> bool:
         return (
@@ -70,7 +77,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         if self._lines is None:
             super().send_headers()
         elif not self.headers_sent:
-            self.sock.sendall(self._head(self._lines))
+            self.sock.sendall(self._spelled or self._spell_head())
             self.headers_sent = True
 
     def write(self, arg: bytes) -> None:
@@ -82,17 +89,17 @@ class Response(wsgi.Response):  # type: ignore[misc]
         if whole and isinstance(arg, bytes) and len(arg) == self.response_length <= TOGETHER_BYTES:
             self.headers_sent = True
             self.sent = len(arg)
-            self.sock.sendall(self._head(self._lines or "") + arg)
+            self.sock.sendall((self._spelled or self._spell_head()) + arg)
         else:
             super().write(arg)
 
-    def _head(self, lines: str) -> bytes:
+    def _spell_head(self) -> bytes:
         major, minor = self.req.version
         connection = "close" if self.should_close() else "keep-alive"
         head = (
             f"HTTP/{major}.{minor} {self.status}\r\nServer: {self.version}\r\n"
             f"Date: {_spell_date(clock.now().replace(microsecond=0))}\r\n"
-            f"Connection: {connection}\r\n{lines}\r\n"
+            f"Connection: {connection}\r\n{self._lines}\r\n"
         )
         return head.encode("latin-1")
 

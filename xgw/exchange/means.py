@@ -12,6 +12,9 @@ from xgw.masking import Masker
 from xgw.providers.transport import Transport
 from xgw.recording.recorder import Recorder
 
+HEADS_KEPT = 64
+RecordedHead = tuple[str, list[list[str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Means:
@@ -23,12 +26,29 @@ class Means:
     masker: Masker
     prices: PriceBook
     counter: TokenCounter
-    _passes_through: bool = field(init=False)
+    _passes_through: bool = field(init=False, repr=False, compare=False)
     """Whether any provider gets its clients' own credentials."""
+
+    _recorded: dict[tuple[str, Headers], RecordedHead] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         passes_through = any(provider.passthrough for provider in self.config.providers)
         object.__setattr__(self, "_passes_through", passes_through)
+
+    def recorded(self, url: str, headers: Headers) -> RecordedHead:
+        """The URL and the headers of a request as the record has them, for all who ask the same.
+
+        Most calls go out with a head that has gone out before.
+        """
+        found = self._recorded.get((url, headers))
+        if found is None:
+            if len(self._recorded) >= HEADS_KEPT:
+                self._recorded.clear()
+            found = self.masker.url(url), self.masker.headers(headers)
+            self._recorded[url, headers] = found
+        return found
 
     def for_client(self, headers: Headers) -> Means:
         """These means for a request with these headers.

@@ -90,13 +90,13 @@ class Trial:
         return trial
 
     def _request_facts(self, stored: Stored) -> RequestFacts:
-        masker = self._means.masker
+        url, headers = self._means.recorded(self.request.url, self.request.headers)
         return RequestFacts(
             id=ids.mint("req"),
             endpoint=PATHS[self._order.endpoint],
             method=self.request.method,
-            url=masker.url(self.request.url),
-            headers=masker.headers(self.request.headers),
+            url=url,
+            headers=headers,
             payload=stored.hash,
             bytes_sent=self.request.size,
             stream=self._order.stream,

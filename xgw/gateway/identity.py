@@ -46,6 +46,10 @@ class Identity:
     metadata_keys: frozenset[str] = frozenset()
 
 
+_UNNAMED = Identity()
+_NAMED_BY_XGW = Identity(session_source="managed", managed=True)
+
+
 def read_identity(
     gateway: Gateway,
     headers: Mapping[str, str],
@@ -57,11 +61,11 @@ def read_identity(
     Raises ApiError 400 `invalid_session_id` for an identifier in xgw's own fields that cannot be.
     """
     metadata = fields.get("metadata")
-    own = _own_metadata(metadata if isinstance(metadata, dict) else {})
+    own = _own_metadata(metadata) if isinstance(metadata, dict) else {}
     if url_key is None and not own:
         names, keys = _places(gateway.session_sources, gateway.turn_sources)
         if names.isdisjoint(headers) and keys.isdisjoint(fields):
-            return _identity(gateway, None, None, None, None, None, {}, own)
+            return _NAMED_BY_XGW if gateway.managed_sessions else _UNNAMED
     others: dict[str, str] = {}
 
     def find(what: str, sources: tuple[str, ...] = (), url: str | None = None) -> Claim | None:

@@ -61,13 +61,14 @@ def parse_usage(usage: Any) -> Usage | None:
     cached, written, reasoning = _parse_details(usage)
 
     beside = (cached or 0) + (written or 0)
-    extra_input, extra_output = _outside(
-        input_tokens, output_tokens, total, beside, reasoning or 0, _counts_cache_apart(usage)
-    )
-    input_tokens = None if input_tokens is None else input_tokens + extra_input
-    output_tokens = None if output_tokens is None else output_tokens + extra_output
+    if beside or reasoning:
+        extra_input, extra_output = _outside(
+            input_tokens, output_tokens, total, beside, reasoning or 0, _counts_cache_apart(usage)
+        )
+        input_tokens = None if input_tokens is None else input_tokens + extra_input
+        output_tokens = None if output_tokens is None else output_tokens + extra_output
     known = (input_tokens, output_tokens, total, cached, reasoning)
-    if all(count is None for count in known):
+    if known.count(None) == len(known):
         return None
     return Usage(
         input_tokens=input_tokens,
