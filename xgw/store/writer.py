@@ -25,7 +25,7 @@ __all__ = ["ALONE", "Bodies", "Part", "Patience", "Ticket", "Work", "Writer"]
 
 BATCH = 512
 RETRY_SECONDS = 0.25
-SLOW_SECONDS, WARY_SECONDS = 0.5, 5.0
+SLOW_SECONDS, WARY_SECONDS = 0.2, 2.0
 """A commit that takes so long, and how long nobody is kept from their own work by one after it."""
 
 log = logging.getLogger("xgw.store")
