@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -86,9 +87,10 @@ class Gateway:
             request = self._read(ask, means)
             order = self._order(ask, request)
             exchange = Exchange(means, order, self._refusals)
-            call = Call(ask.sock)
-            record = self._begin(ask, request, exchange, call, means)
-        return Answering(means, exchange, record, order, call, ask.arrived).run()
+        call = Call(ask.sock)
+        record = Record(means, self._placement, self._calls, self._sessions, exchange, call)
+        begin = partial(self._begin, ask, request, exchange, record, means)
+        return Answering(means, exchange, record, order, call, ask.arrived, begin).run()
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -180,19 +182,18 @@ class Gateway:
         )
 
     def _begin(
-        self, ask: Ask, request: _Request, exchange: Exchange, call: Call, means: Means
-    ) -> Record:
+        self, ask: Ask, request: _Request, exchange: Exchange, record: Record, means: Means
+    ) -> None:
+        """Begin the record. The provider has the request by then: it need not wait for this."""
+        with self._doorway.passing():
+            self._record(ask, request, exchange, record, means)
+
+    def _record(
+        self, ask: Ask, request: _Request, exchange: Exchange, record: Record, means: Means
+    ) -> None:
         conversation = None
         if ask.endpoint == "chat.completions":
             conversation = _conversation(request, exchange.trial.sent.elements)
-        record = Record(
-            means,
-            self._placement,
-            self._calls,
-            self._sessions,
-            exchange,
-            call,
-        )
         bodies = record.begin(
             Settling(
                 project_id=ask.project_id,
@@ -214,7 +215,6 @@ class Gateway:
             self._resending.remember(
                 ask.project_id, means.masker, conversation, request.known, bodies
             )
-        return record
 
     def _session(self, project_id: str, identity: Identity) -> SessionState | None:
         if identity.managed:

@@ -49,7 +49,7 @@ class Record:
         self._exchange = exchange
         self._call = call
         self._patience = Patience()
-        self._ended = False
+        self._has_begun = self._ended = False
         self._session: SessionState | None = None
         self._turn: TurnState
         self._ticket: Ticket
@@ -101,6 +101,7 @@ class Record:
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
             self._calls.add(self.scope.turn_id, self._call)
+            self._has_begun = True
         return bodies
 
     def keep(self, ticket: Ticket) -> None:
@@ -149,8 +150,8 @@ class Record:
         self._end("user_cancel", end, bodies)
 
     def fail_internally(self) -> None:
-        """Something in xgw itself went wrong; nothing happens if the record has ended."""
-        if self._ended:
+        """Something in xgw itself went wrong; nothing happens unless the record is open."""
+        if self._ended or not self._has_begun:
             return
         end, bodies = self._exchange.trial.cut("error", "internal", "xgw itself failed")
         self._end("gateway", end, bodies, failed=True)
