@@ -29,6 +29,9 @@ from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
+LONG_BYTES = 1 << 20
+"""A provider reads a request of so many bytes for longer than it takes to commit its start."""
+
 
 class Record:
     """One request's entry in the record. It ends once: whatever comes later changes nothing."""
@@ -93,7 +96,8 @@ class Record:
             opening = Beginning(self._means, self._exchange, settling, session).opening(
                 arrival, place
             )
-            self._ticket = self._means.recorder.begin(opening, bodies, urgent=settling.stream)
+            urgent = settling.stream or settling.client_body.size >= LONG_BYTES
+            self._ticket = self._means.recorder.begin(opening, bodies, urgent=urgent)
             if session is not None:
                 session.exists = True
                 session.is_empty = False
