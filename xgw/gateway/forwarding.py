@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import field
 from functools import partial
@@ -83,14 +84,15 @@ class Gateway:
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
         means = self._means.for_client(ask.headers)
-        with self._doorway.passing():
+        with contextlib.ExitStack() as place:
+            place.enter_context(self._doorway.passing())
             request = self._read(ask, means)
             order = self._order(ask, request)
             exchange = Exchange(means, order, self._refusals)
-        call = Call(ask.sock)
-        record = Record(means, self._placement, self._calls, self._sessions, exchange, call)
-        begin = partial(self._begin, ask, request, exchange, record, means)
-        return Answering(means, exchange, record, order, call, ask.arrived, begin).run()
+            call = Call(ask.sock)
+            record = Record(means, self._placement, self._calls, self._sessions, exchange, call)
+            begin = partial(self._begin, ask, request, exchange, record, means, place)
+            return Answering(means, exchange, record, order, call, ask.arrived, begin).run()
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -182,10 +184,19 @@ class Gateway:
         )
 
     def _begin(
-        self, ask: Ask, request: _Request, exchange: Exchange, record: Record, means: Means
+        self,
+        ask: Ask,
+        request: _Request,
+        exchange: Exchange,
+        record: Record,
+        means: Means,
+        place: contextlib.ExitStack,
     ) -> None:
-        """Begin the record. The provider has the request by then: it need not wait for this."""
-        with self._doorway.passing():
+        """Begin the record, and give up the place: from here on there is something to wait for.
+
+        The provider has the request by then, as a rule: it need not wait for this.
+        """
+        with place:
             self._record(ask, request, exchange, record, means)
 
     def _record(
