@@ -76,12 +76,15 @@ class Answering:
             self._record.fail_internally()
             raise
 
-    def _begun(self) -> Scope:
-        """Where this is recorded, from the first call on."""
+    def begin(self) -> None:
+        """Begin the record, unless that was done; `run` does it once the request is out."""
         if self._begin is not None:
             begin, self._begin = self._begin, None
             begin()
-            self._record.prepare()
+
+    def _begun(self) -> Scope:
+        self.begin()
+        self._record.prepare()
         return self._record.scope
 
     # -- whole answers -------------------------------------------------------------------------

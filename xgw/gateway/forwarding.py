@@ -92,7 +92,11 @@ class Gateway:
             call = Call(ask.sock)
             record = Record(means, self._placement, self._calls, self._sessions, exchange, call)
             begin = partial(self._begin, ask, request, exchange, record, means, place)
-            return Answering(means, exchange, record, order, call, ask.arrived, begin).run()
+            answering = Answering(means, exchange, record, order, call, ask.arrived, begin)
+            if not self._doorway.free:
+                # To send is to let others compute: it would take long to get at it again.
+                answering.begin()
+            return answering.run()
 
     # -- reading -------------------------------------------------------------------------------
 
