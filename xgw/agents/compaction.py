@@ -197,7 +197,7 @@ class Compactor:
         bodies = exchange.trial.take_bodies()
         self.ticket = self.parts.record.call(self.scope, exchange.facts, (), bodies)
         try:
-            answer = read_answer(exchange.open(self.scope, self.call, self._keep))
+            answer = read_answer(exchange.open(lambda: self.scope, self.call, self._keep))
             answer = exchange.trial.storable(answer)
         except GaveUp as end:
             raise NoSummary(self._failed(exchange, end.failure)) from None

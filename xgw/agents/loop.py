@@ -211,7 +211,7 @@ class Loop:
         self._in_call = True
         self._ticket = start(scope, exchange.facts, answered, exchange.trial.take_bodies())
         try:
-            opened = exchange.open(scope, self._turn.call, self._keep)
+            opened = exchange.open(lambda: scope, self._turn.call, self._keep)
             answer = read_answer(opened)
         finally:
             exchange.trial.close_response()

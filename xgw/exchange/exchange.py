@@ -9,16 +9,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import orjson
 
 from xgw import clock
 from xgw.exchange.attempts import UsageRefusals, decide, pause
+from xgw.exchange.failures import client_error, failure_of, read_bounded
 from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import Order
-from xgw.exchange.relay import Batch, Capture, Relay
+from xgw.exchange.relay import Batch, Relay
 from xgw.exchange.routing import Target
 from xgw.exchange.trial import Trial
 from xgw.frozen import changed
@@ -30,13 +30,11 @@ from xgw.providers.dialects.chat import (
     stream_from_completion,
 )
 from xgw.providers.dialects.embeddings import parse_embeddings
-from xgw.providers.errors import Masks, classify, error_answer
 from xgw.providers.transport import Call, Timeouts, UpstreamResponse
 from xgw.recording.facts import AttemptFacts, Retry, Scope
 from xgw.store.writer import Ticket
 from xgw.values import Answer, UpstreamFailure
 
-ERROR_BODY_BYTES = 1 << 20
 HOLD_SECONDS = 2.0
 
 
@@ -100,27 +98,41 @@ class Exchange:
 
     def open(
         self,
-        scope: Scope,
+        begin: Callable[[], Scope],
         call: Call,
         on_retry: Callable[[Ticket], None],
-        meanwhile: Callable[[], None] | None = None,
     ) -> Opened:
         """Ask until one answers. Raises GaveUp, ClientGone and Cancelled.
 
-        `meanwhile` is something short to be done while the provider works.
+        `begin` sees to it that the first try is recorded, if that was not done yet, and returns
+        where: it is called once the request is out, or when anything has to be waited for, for
+        each try.
         """
+        announce = partial(self._announce, begin)
         while True:
-            is_quiet = self._order.purpose is not None
-            live = self._means.recorder.live.start(scope, self.facts.step_id, is_quiet=is_quiet)
-            self.trial.go(live)
+            self.trial.go()
             try:
-                return self._ask(call, meanwhile)
+                return self._ask(call, announce)
             except UpstreamFailure as failure:
+                announce()
                 self.trial.close_response()
                 retry = self._next(failure)
                 if retry.next == "give_up":
                     raise GaveUp(failure) from failure
-                self._again(scope, call, failure, retry, on_retry)
+                self._again(begin(), call, failure, retry, on_retry)
+            except BaseException:
+                announce()
+                raise
+
+    def _announce(self, begin: Callable[[], Scope]) -> None:
+        """Have the try under way in the record, and shown."""
+        trial = self.trial
+        if trial.is_announced:
+            return
+        trial.is_announced = True
+        scope, is_quiet = begin(), self._order.purpose is not None
+        live = self._means.recorder.live
+        trial.tell(live.start(scope, self.facts.step_id, is_quiet=is_quiet))
 
     def _again(
         self,
@@ -168,7 +180,7 @@ class Exchange:
             and target.provider.usage_in_stream
             and target.provider.name not in self._refusals
         )
-        return Trial.prepare(
+        return Trial(
             self._means,
             self._order,
             target,
@@ -182,7 +194,7 @@ class Exchange:
 
     # -- one try -------------------------------------------------------------------------------
 
-    def _ask(self, call: Call, meanwhile: Callable[[], None] | None) -> Opened:
+    def _ask(self, call: Call, meanwhile: Callable[[], None]) -> Opened:
         config = self._means.config.gateway
         timeouts = Timeouts(
             config.timeouts.connect, config.timeouts.first_byte, config.timeouts.idle
@@ -191,7 +203,7 @@ class Exchange:
         response = self._means.transport.send(trial.request, timeouts, call, meanwhile)
         trial.response = response
         if not 200 <= response.status < 300:
-            raise _failure_of(response, _read_bounded(response, trial.capture))
+            raise failure_of(response, read_bounded(response, trial.capture))
         return self._open_answer(response)
 
     def _open_answer(self, response: UpstreamResponse) -> Opened:
@@ -286,65 +298,6 @@ class Exchange:
         return client_error(failure, self.target.provider.name, self._means.masker)
 
 
-def client_error(
-    failure: UpstreamFailure, provider_name: str, masker: Masks
-) -> tuple[int, dict[str, Any]]:
-    """Status and body for a client whose last try failed like this."""
-    if failure.http_status is not None and failure.http_status >= 400:
-        body = failure.body or orjson.dumps(
-            {"error": {"message": failure.message, "type": failure.error_type}}
-        )
-        return error_answer(
-            failure.http_status,
-            failure.headers,
-            body,
-            provider_name=provider_name,
-            masker=masker,
-        )
-    return _own_status(failure), {
-        "error": {
-            "message": masker.text(failure.message),
-            "type": failure.error_type,
-            "param": None,
-            "code": None,
-        }
-    }
-
-
-def _own_status(failure: UpstreamFailure) -> int:
-    return 504 if failure.error_type == "upstream_timeout" else 502
-
-
 def _labelled_stream(response: UpstreamResponse) -> bool:
     label = find(response.headers, "content-type") or ""
     return label.strip().lower().startswith("text/event-stream")
-
-
-def _read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
-    """An error's body, its beginning if it is long; a fault on the way cuts it short."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        while size < ERROR_BODY_BYTES and (block := response.read(None)):
-            capture.add(block)
-            parts.append(block)
-            size += len(block)
-    except UpstreamFailure:
-        return b"".join(parts)
-    return b"".join(parts)
-
-
-def _failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    fields = parsed.get("error") if isinstance(parsed, dict) else None
-    error_type = classify(response.status, fields if isinstance(fields, dict) else None)
-    return UpstreamFailure(
-        error_type,
-        "",
-        http_status=response.status,
-        body=body,
-        headers=response.headers,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -17,7 +18,6 @@ from xgw.providers.errors import error_answer
 from xgw.providers.transport import UpstreamResponse
 from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts
 from xgw.recording.live import LiveStep
-from xgw.resent import Body
 from xgw.store.payloads import Stored
 from xgw.values import Answer, UpstreamFailure, Usage
 
@@ -25,20 +25,37 @@ ERROR_BODY_CHARACTERS = 65536
 
 
 class Trial:
-    """A try under way. `facts` is what is recorded of it from the start, `sent` its body."""
+    """A try, ready to go out, and under way.
+
+    What its record needs is worked out when someone asks for it: the request need not wait for it.
+    """
 
     def __init__(
-        self, means: Means, order: Order, target: Target, body: Body, asks_usage: bool
+        self,
+        means: Means,
+        order: Order,
+        target: Target,
+        *,
+        attempt: int,
+        reason: str,
+        waited_ms: int | None,
+        history: str | None,
+        input_tokens: int | None,
+        asks_usage: bool,
     ) -> None:
         self._means = means
         self._order = order
         self._target = target
-        self._bodies: list[Stored] = []
-        self.body = body
-        self.request = build_request(order, target, body)
+        self._attempt = attempt
+        self._reason = reason
+        self._waited_ms = waited_ms
+        self._history = history
+        self._input_tokens = input_tokens
+        self.body = body_for(order, target, ask_usage=asks_usage)
+        self.request = build_request(order, target, self.body)
         self.asked_usage = asks_usage
-        self.facts: AttemptFacts
-        self.sent: Stored
+        self.is_announced = False
+        """Whether others have been told that it has begun."""
         self.response: UpstreamResponse | None = None
         self.relay: Relay | None = None
         self.whole: Answer | None = None
@@ -50,44 +67,32 @@ class Trial:
         self._ttft_ms: int | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
 
-    @classmethod
-    def prepare(
-        cls,
-        means: Means,
-        order: Order,
-        target: Target,
-        *,
-        attempt: int,
-        reason: str,
-        waited_ms: int | None,
-        history: str | None,
-        input_tokens: int | None,
-        asks_usage: bool,
-    ) -> Trial:
-        """The next try, ready to go out and to be recorded."""
-        body = body_for(order, target, ask_usage=asks_usage)
-        trial = cls(means, order, target, body, asks_usage)
-        stored = means.recorder.shelf.request(means.masker.request(body))
-        trial._bodies.append(stored)
-        trial.sent = stored
-        trial.facts = AttemptFacts(
+    @cached_property
+    def sent(self) -> Stored:
+        """Its body, as it is stored."""
+        return self._means.recorder.shelf.request(self._means.masker.request(self.body))
+
+    @cached_property
+    def facts(self) -> AttemptFacts:
+        """What is recorded of it from the start."""
+        order, target = self._order, self._target
+        return AttemptFacts(
             step_id=ids.mint("step"),
-            attempt=attempt,
-            reason=reason,
+            attempt=self._attempt,
+            reason=self._reason,
             provider_name=target.provider.name,
             model=target.model,
             model_requested=order.model,
             started_at=clock.now(),
-            request=trial._request_facts(stored),
-            waited_ms=waited_ms,
-            history=history,
-            input_tokens=input_tokens,
+            request=self._request_facts(self.sent),
+            waited_ms=self._waited_ms,
+            history=self._history,
+            input_tokens=self._input_tokens,
             context_window=order.window
-            or means.prices.context_window(target.model, target.provider),
+            or self._means.prices.context_window(target.model, target.provider),
             metadata=_labels(order),
             parent_step_id=order.parent_step_id,
         )
-        return trial
 
     def _request_facts(self, stored: Stored) -> RequestFacts:
         url, headers = self._means.recorded(self.request.url, self.request.headers)
@@ -105,15 +110,18 @@ class Trial:
 
     def take_bodies(self) -> list[Stored]:
         """The bodies that the start of this try needs in the store."""
-        return self._bodies
+        return [self.sent]
 
-    def go(self, live: LiveStep) -> None:
+    def go(self) -> None:
         """The clock of this try starts."""
+        self._started = clock.monotonic()
+        self.capture.started(self._started)
+
+    def tell(self, live: LiveStep) -> None:
+        """Its record has begun: from here on what comes is shown."""
         self.live = live
         live.input_tokens = self.facts.input_tokens
         live.mask = self._means.masker.text
-        self._started = clock.monotonic()
-        self.capture.started(self._started)
 
     def ttft(self) -> None:
         """The first content is there: for a whole answer, all of it."""

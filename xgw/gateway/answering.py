@@ -17,6 +17,7 @@ from xgw.exchange.order import Order
 from xgw.gateway.identity import header_value
 from xgw.gateway.record import Record
 from xgw.providers.transport import Call, Cancelled, ClientGone
+from xgw.recording.facts import Scope
 from xgw.values import Answer, UpstreamFailure
 
 HEARTBEAT = b": heartbeat\n\n"
@@ -51,6 +52,7 @@ class Answering:
         order: Order,
         call: Call,
         arrived: float,
+        begin: Callable[[], None],
     ) -> None:
         self._means = means
         self._exchange = exchange
@@ -58,6 +60,7 @@ class Answering:
         self._order = order
         self._call = call
         self._arrived = arrived
+        self._begin: Callable[[], None] | None = begin
         self._beat = means.config.server.heartbeat_seconds
         self._finish_passed = False
         self._drains = means.config.gateway.on_disconnect == "drain"
@@ -67,8 +70,7 @@ class Answering:
     def run(self) -> Reply:
         """Everything up to the first byte; a stream goes on in the reply's iterator."""
         try:
-            record = self._record
-            opened = self._exchange.open(record.scope, self._call, record.keep, record.prepare)
+            opened = self._exchange.open(self._begun, self._call, self._record.keep)
             return self._begin_stream(opened) if self._order.stream else self._whole(opened)
         except GaveUp as end:
             return self._give_up(end.failure)
@@ -81,6 +83,17 @@ class Answering:
         except BaseException:
             self._record.fail_internally()
             raise
+
+    def begin(self) -> None:
+        """Begin the record, unless that was done; `run` does it once the request is out."""
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            begin()
+
+    def _begun(self) -> Scope:
+        self.begin()
+        self._record.prepare()
+        return self._record.scope
 
     # -- whole answers -------------------------------------------------------------------------
 

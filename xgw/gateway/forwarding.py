@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -82,13 +84,19 @@ class Gateway:
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
         means = self._means.for_client(ask.headers)
-        with self._doorway.passing():
+        with contextlib.ExitStack() as place:
+            place.enter_context(self._doorway.passing())
             request = self._read(ask, means)
             order = self._order(ask, request)
             exchange = Exchange(means, order, self._refusals)
             call = Call(ask.sock)
-            record = self._begin(ask, request, exchange, call, means)
-        return Answering(means, exchange, record, order, call, ask.arrived).run()
+            record = Record(means, self._placement, self._calls, self._sessions, exchange, call)
+            begin = partial(self._begin, ask, request, exchange, record, means, place)
+            answering = Answering(means, exchange, record, order, call, ask.arrived, begin)
+            if not self._doorway.free:
+                # To send is to let others compute: it would take long to get at it again.
+                answering.begin()
+            return answering.run()
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -182,19 +190,27 @@ class Gateway:
         )
 
     def _begin(
-        self, ask: Ask, request: _Request, exchange: Exchange, call: Call, means: Means
-    ) -> Record:
+        self,
+        ask: Ask,
+        request: _Request,
+        exchange: Exchange,
+        record: Record,
+        means: Means,
+        place: contextlib.ExitStack,
+    ) -> None:
+        """Begin the record, and give up the place: from here on there is something to wait for.
+
+        The provider has the request by then, as a rule: it need not wait for this.
+        """
+        with place:
+            self._record(ask, request, exchange, record, means)
+
+    def _record(
+        self, ask: Ask, request: _Request, exchange: Exchange, record: Record, means: Means
+    ) -> None:
         conversation = None
         if ask.endpoint == "chat.completions":
             conversation = _conversation(request, exchange.trial.sent.elements)
-        record = Record(
-            means,
-            self._placement,
-            self._calls,
-            self._sessions,
-            exchange,
-            call,
-        )
         bodies = record.begin(
             Settling(
                 project_id=ask.project_id,
@@ -216,7 +232,6 @@ class Gateway:
             self._resending.remember(
                 ask.project_id, means.masker, conversation, request.known, bodies
             )
-        return record
 
     def _session(self, project_id: str, identity: Identity) -> SessionState | None:
         if identity.managed:

@@ -29,6 +29,9 @@ from xgw.store.payloads import Stored
 from xgw.store.writer import Patience, Ticket
 from xgw.values import Answer, UpstreamFailure
 
+LONG_BYTES = 1 << 20
+"""A provider reads a request of so many bytes for longer than it takes to commit its start."""
+
 
 class Record:
     """One request's entry in the record. It ends once: whatever comes later changes nothing."""
@@ -49,7 +52,7 @@ class Record:
         self._exchange = exchange
         self._call = call
         self._patience = Patience()
-        self._ended = False
+        self._has_begun = self._ended = False
         self._session: SessionState | None = None
         self._turn: TurnState
         self._ticket: Ticket
@@ -93,7 +96,8 @@ class Record:
             opening = Beginning(self._means, self._exchange, settling, session).opening(
                 arrival, place
             )
-            self._ticket = self._means.recorder.begin(opening, bodies, urgent=settling.stream)
+            urgent = settling.stream or settling.client_body.size >= LONG_BYTES
+            self._ticket = self._means.recorder.begin(opening, bodies, urgent=urgent)
             if session is not None:
                 session.exists = True
                 session.is_empty = False
@@ -101,6 +105,7 @@ class Record:
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
             self._calls.add(self.scope.turn_id, self._call)
+            self._has_begun = True
         return bodies
 
     def keep(self, ticket: Ticket) -> None:
@@ -153,8 +158,8 @@ class Record:
         self._end("user_cancel", end, bodies)
 
     def fail_internally(self) -> None:
-        """Something in xgw itself went wrong; nothing happens if the record has ended."""
-        if self._ended:
+        """Something in xgw itself went wrong; nothing happens unless the record is open."""
+        if self._ended or not self._has_begun:
             return
         end, bodies = self._exchange.trial.cut("error", "internal", "xgw itself failed")
         self._end("gateway", end, bodies, failed=True)

@@ -21,7 +21,7 @@ BODY_SILENCE_SECONDS = 30.0
 
 MAX_JSON_DEPTH = 200
 _STEP = 1 << 24
-BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 19
 SPARE_BLOCKS = 4
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.I)
 

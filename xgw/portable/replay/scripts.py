@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from xgw import clock
-from xgw.exchange.exchange import client_error
+from xgw.exchange.failures import client_error
 from xgw.exchange.headers import HOP_BY_HOP, STREAM_HEADERS, Headers, find, to_client
 from xgw.exchange.relay import Batch, Capture, Relay
 from xgw.portable.replay.recordings import Recorded

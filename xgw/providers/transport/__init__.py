@@ -52,8 +52,8 @@ class Transport:
     ) -> UpstreamResponse:
         """Send `request`; returns when the status line and the headers of the answer are there.
 
-        `meanwhile` is what can be done while the upstream works, something short: it is called each
-        time that the request is out.
+        `meanwhile` is what can be done while the upstream works, something short: it is called when
+        the request is out, and before anything that has to be waited for until then.
         An idle connection that turns out to be dead is replaced by a new one. Raises
         UpstreamFailure, Cancelled, ClientGone, and ValueError for a request that cannot be sent.
         """
@@ -66,6 +66,8 @@ class Transport:
             except NoAnswer as failure:
                 if failure.after > _STALE_SECONDS:
                     raise
+        if meanwhile is not None:
+            meanwhile()
         fresh = dial(origin, timeouts.connect, call, self._tls_context)
         return self._exchange(fresh, origin, head, request, timeouts, call, meanwhile)
 

@@ -44,14 +44,14 @@ def ask(
 ) -> Asked:
     """Send a request to the upstream called `name` and wait for the head of its answer.
 
-    `meanwhile` is called once the request is out.
+    `meanwhile` is called once the request is out, and each time that this has to be waited for.
     Raises UpstreamFailure (NoAnswer among them), Cancelled and ClientGone.
     """
     began = clock.monotonic()
     answer = HeadReader()
     wire.glance()
     try:
-        whole = wire.send(head, body, timeouts.idle, answer)
+        whole = wire.send(head, body, timeouts.idle, answer, meanwhile)
         sent_at = clock.monotonic()
         if meanwhile is not None:
             meanwhile()

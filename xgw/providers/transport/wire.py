@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from xgw import clock
 from xgw.providers.transport.calls import Call, Cancelled, ClientGone
@@ -67,14 +67,22 @@ class Wire:
         """Look whether the client has gone, without waiting."""
         self._watch.wait(self._needed, 0)
 
-    def send(self, head: bytes, body: Sequence[Piece], idle: float, answer: HeadReader) -> bool:
+    def send(
+        self,
+        head: bytes,
+        body: Sequence[Piece],
+        idle: float,
+        answer: HeadReader,
+        on_wait: Callable[[], None] | None = None,
+    ) -> bool:
         """Send a request; False if not all of it went, because the upstream answers or hangs up.
 
-        What it says meanwhile is fed to `answer`: an error status ends the sending. Raises Silence
-        when `idle` seconds pass in which it takes nothing, and what `answer` raises.
+        What it says meanwhile is fed to `answer`: an error status ends the sending. `on_wait` is
+        called each time before it is waited for. Raises Silence when `idle` seconds pass in which
+        it takes nothing, and what `answer` raises.
         """
         blocks = _together(head, body)
-        return all(self._send_all(memoryview(block), idle, answer) for block in blocks)
+        return all(self._send_all(memoryview(block), idle, answer, on_wait) for block in blocks)
 
     def release(self) -> socket.socket | None:
         """The connection, no longer the call's; None (and closed) if the call was cancelled."""
@@ -93,7 +101,13 @@ class Wire:
             # Past the TLS layer: its shutdown would take the keys from under the reading thread.
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
-    def _send_all(self, left: memoryview, idle: float, answer: HeadReader) -> bool:
+    def _send_all(
+        self,
+        left: memoryview,
+        idle: float,
+        answer: HeadReader,
+        on_wait: Callable[[], None] | None,
+    ) -> bool:
         while left:
             if self.call.cancelled:
                 raise Cancelled
@@ -108,6 +122,8 @@ class Wire:
                 if self.call.cancelled:
                     raise Cancelled from None
                 return False
+            if on_wait is not None:
+                on_wait()
             if not self._wait_to_send(needed, idle, answer):
                 return False
         return True

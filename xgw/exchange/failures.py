@@ -1,0 +1,74 @@
+"""What an upstream's refusal is, and what a client is told when no try is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from xgw.exchange.relay import Capture
+from xgw.providers.errors import Masks, classify, error_answer
+from xgw.providers.transport import UpstreamResponse
+from xgw.values import UpstreamFailure
+
+ERROR_BODY_BYTES = 1 << 20
+
+
+def read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
+    """An error's body, its beginning if it is long; a fault on the way cuts it short."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size < ERROR_BODY_BYTES and (block := response.read(None)):
+            capture.add(block)
+            parts.append(block)
+            size += len(block)
+    except UpstreamFailure:
+        return b"".join(parts)
+    return b"".join(parts)
+
+
+def failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
+    """What a refusal with this body is."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        parsed = None
+    fields = parsed.get("error") if isinstance(parsed, dict) else None
+    error_type = classify(response.status, fields if isinstance(fields, dict) else None)
+    return UpstreamFailure(
+        error_type,
+        "",
+        http_status=response.status,
+        body=body,
+        headers=response.headers,
+    )
+
+
+def client_error(
+    failure: UpstreamFailure, provider_name: str, masker: Masks
+) -> tuple[int, dict[str, Any]]:
+    """Status and body for a client whose last try failed like this."""
+    if failure.http_status is not None and failure.http_status >= 400:
+        body = failure.body or orjson.dumps(
+            {"error": {"message": failure.message, "type": failure.error_type}}
+        )
+        return error_answer(
+            failure.http_status,
+            failure.headers,
+            body,
+            provider_name=provider_name,
+            masker=masker,
+        )
+    return _own_status(failure), {
+        "error": {
+            "message": masker.text(failure.message),
+            "type": failure.error_type,
+            "param": None,
+            "code": None,
+        }
+    }
+
+
+def _own_status(failure: UpstreamFailure) -> int:
+    return 504 if failure.error_type == "upstream_timeout" else 502
