@@ -22,6 +22,11 @@ BODY_SECONDS = BODY_SILENCE_SECONDS
 WRITE_SECONDS = 60.0
 """A client that takes nothing for so long is cut."""
 
+NEXT_BYTES = 16384
+"""Received at once of a request that follows: its head, and all of a short body. What comes of a
+long one along with its head is copied once more than the rest.
+"""
+
 ROOM_BYTES = 4 << 20
 ROOM_FROM = 65536
 """Bytes still to come from which a body is received into a room."""
@@ -91,7 +96,7 @@ class ClientSocket(socket.socket):
         if not self._arrivals.poll(seconds * 1000):
             return b""
         try:
-            return self.recv(MAX_HEAD_BYTES, _DONT_WAIT)
+            return self.recv(NEXT_BYTES, _DONT_WAIT)
         except OSError:
             return b""
 
