@@ -1,6 +1,7 @@
 """The loader's process, and the end of it that the measurements hold.
 
-One load at a time: a line of JSON in names it, a line of JSON out has what was measured.
+One load at a time: a line of JSON in names it, a line out names the file with what was measured.
+That is more than a pipe holds.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench.asking import Conversation, Reads, Talk, converse, read_pages
@@ -48,8 +51,8 @@ class Loader:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([kind, asdict(load)]), file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"failed": "the loader has ended"}
+        name = self._process.stdout.readline().strip()
+        answer = _take(Path(name)) if name else {"failed": "the loader has ended"}
         if isinstance(answer, dict) and "failed" in answer:
             raise SystemExit(f"bench: {answer['failed']}")
         return answer
@@ -74,7 +77,20 @@ def serve() -> None:
         except (OSError, TimeoutError) as error:
             answer = {"failed": f"a load of {kind} failed: {error or type(error).__name__}"}
         gc.enable()
-        print(json.dumps(answer), flush=True)
+        print(_leave(answer), flush=True)
+
+
+def _leave(answer: Any) -> str:
+    """Write it to a file; returns the file's name."""
+    with tempfile.NamedTemporaryFile("w", prefix="xgw-bench-", delete=False) as out:
+        json.dump(answer, out)
+    return out.name
+
+
+def _take(file: Path) -> Any:
+    answer = json.loads(file.read_text())
+    file.unlink()
+    return answer
 
 
 def _measure(kind: str, fields: dict[str, Any]) -> Any:
