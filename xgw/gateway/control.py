@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from xgw import clock, ids
@@ -70,19 +71,24 @@ class Control:
             with self._sessions.held(taken) as taken:
                 is_new = not taken.exists
                 if is_new:
-                    self._open(taken, wanted)
-                ticket = taken.last_ticket
+                    self._wait(self._open(taken, wanted))
+                ticket, successor = taken.last_ticket, taken.successor
         finally:
             self._sessions.release(taken)
+        if successor is not None:  # another process was first
+            return self.open_session(wanted)
         if ticket is not None and not ticket.done:
             self._wait(ticket)
         return taken.session_id, is_new
 
-    def _open(self, session: SessionState, wanted: SessionFacts) -> None:
+    def _open(self, session: SessionState, wanted: SessionFacts) -> Ticket:
+        """Whoever comes with its key waits until it is committed: it may be another one then."""
         facts = replace(wanted, id=session.session_id, session_key=session.session_key)
-        session.last_ticket = self._edits.open_session(facts)
+        taken = partial(self._sessions.give_way, session)
+        session.last_ticket = ticket = self._edits.open_session(facts, taken)
         session.exists = session.is_empty = True
         session.task_id = wanted.task_id
+        return ticket
 
     def change_session(self, session: Row, changes: dict[str, Any]) -> None:
         """Change these columns of a session."""

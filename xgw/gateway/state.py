@@ -88,7 +88,7 @@ class SessionState:
     is_empty: bool = False
     """It was opened, but nothing has been asked in it yet."""
     successor: SessionState | None = None
-    """What its key names from now on: this one is being deleted."""
+    """What its key names from now on: this one is being deleted, or was never made."""
 
     def find_turn(self, key: str) -> TurnState | None:
         """A turn that is in memory, by its key or id."""
@@ -168,6 +168,15 @@ class Sessions:
             self._by_key[session.project_id, session.session_key] = session
             self._by_id[session.session_id] = session
             session.successor, successor.successor = None, session
+
+    def give_way(self, session: SessionState) -> None:
+        """The session was not made: another process has opened one with its key meanwhile."""
+        with self._lock:
+            self._drop(session.session_id)
+            found = self._load(session.project_id, session.session_key)
+            self._by_key[found.project_id, found.session_key] = found
+            self._by_id[found.session_id] = found
+            session.successor = found
 
     def is_leaving(self, session_id: str) -> bool:
         """Whether someone deletes this session right now."""

@@ -54,10 +54,21 @@ class Edits:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    def open_session(self, session: SessionFacts) -> Ticket:
-        """A session that begins without a request: `session.created`."""
+    def open_session(self, session: SessionFacts, taken: Callable[[], None]) -> Ticket:
+        """A session that begins without a request: `session.created`.
+
+        Where another process has just opened one with its key nothing is made, and `taken` is
+        called.
+        """
         at = clock.now()
-        return self._writer.submit(lambda tx: sessions.open_session(tx, session, at))
+
+        def work(tx: Transaction) -> None:
+            if sessions.is_key_taken(tx, session.project_id, session.session_key):
+                tx.after_commit.append(taken)
+            else:
+                sessions.open_session(tx, session, at)
+
+        return self._writer.submit(work)
 
     def change_session(self, project_id: str, session_id: str, changes: dict[str, Any]) -> Ticket:
         """Columns of a session that someone wants changed: `session.updated`, if they differ."""

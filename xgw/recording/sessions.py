@@ -18,6 +18,12 @@ from xgw.store.transaction import Transaction
 OPEN_TURNS = "SELECT id, turn_index FROM turns WHERE +session_id = ? AND status = 'running'"
 
 
+def is_key_taken(tx: Transaction, project_id: str, session_key: str) -> bool:
+    """Whether the project has a session of this key."""
+    statement = "SELECT 1 FROM sessions WHERE session_key = ? AND project_id = ?"
+    return tx.one(statement, (session_key, project_id)) is not None
+
+
 def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) -> None:
     """A session's row and `session.created`."""
     row = {
