@@ -4,8 +4,8 @@ Texts are counted exactly as tiktoken counts them (o200k and cl100k); how messag
 framed is the estimate of `framing`.
 
 The vocabularies take 0.3 s and 65 MB (o200k, the default) and 0.1 s and 45 MB (cl100k). Each is
-loaded once, when `wait` or the first text asks for it. That text waits for it, but not for long:
-counts are None as long as it takes.
+loaded once, when `wait` or the first text asks for it: a server that nobody uses needs none. That
+text waits for it, but not for long: counts are None as long as it takes.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class TokenCounter:
     def wait(self, model: str | None, seconds: float) -> None:
         """Returns once the model's tokens can be counted, or it is plain that they cannot."""
         encoding = encoding_of(model)
-        self._load_beside(encoding)
-        self._loaded[encoding].wait(seconds)
+        if not self._loaded[encoding].is_set():
+            self._load_beside(encoding)
+            self._loaded[encoding].wait(seconds)
 
     def count_text(self, text: str, model: str | None = None) -> int | None:
         """Tokens of a text; None until loaded. Names of special tokens are ordinary text.

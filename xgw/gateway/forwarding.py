@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
+from xgw.accounting.tokens import PATIENCE_SECONDS
 from xgw.errors import ApiError
 from xgw.exchange.attempts import UsageRefusals
 from xgw.exchange.calls import Calls
@@ -88,6 +89,8 @@ class Gateway:
             place.enter_context(self._doorway.passing())
             request = self._read(ask, means)
             order = self._order(ask, request)
+            # The first one of all brings the vocabulary: that is no part of its provider's time.
+            means.counter.wait(request.model, PATIENCE_SECONDS)
             exchange = Exchange(means, order, self._refusals)
             call = Call(ask.sock)
             record = Record(means, self._placement, self._calls, self._sessions, exchange, call)

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from xgw.events import Envelope
 
 RECOVERY_SECONDS = 5.0
-# The first estimate is wanted with the first request; without it requests are served all the same.
-VOCABULARY_SECONDS = 5.0
 FOLLOWED = 100_000
 
 
@@ -139,7 +137,6 @@ class Services:
         self.writer.start()
         self.recorder.start()
         self.prices.start()
-        self.counter.wait(None, VOCABULARY_SECONDS)
         wait_for(self.recovery.reconcile(), RECOVERY_SECONDS)
         self.recovery.start()
         self.following.start()
