@@ -19,16 +19,23 @@ OPEN_TURNS = "SELECT id, turn_index FROM turns WHERE +session_id = ? AND status 
 
 
 def is_key_taken(tx: Transaction, project_id: str, session_key: str) -> bool:
-    """Whether the project has a session of this key."""
+    """Whether the project has a session of this key: another process may have opened one."""
     statement = "SELECT 1 FROM sessions WHERE session_key = ? AND project_id = ?"
-    return tx.one(statement, (session_key, project_id)) is not None
+    return bool(tx.stored(statement, (session_key, project_id)))
 
 
 def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) -> None:
-    """A session's row and `session.created`."""
+    """A session's row and `session.created`.
+
+    Where its key is taken by now its id is its key, and its metadata tell of the one it was to have
+    as `wanted_key`: what has been said in it is kept.
+    """
+    key, metadata = session.session_key, session.metadata
+    if key != session.id and is_key_taken(tx, session.project_id, key):
+        key, metadata = session.id, {**(metadata or {}), "wanted_key": key}
     row = {
         "id": session.id,
-        "session_key": session.session_key,
+        "session_key": key,
         "project_id": session.project_id,
         "org_id": session.org_id,
         "api_key_id": session.api_key_id,
@@ -41,7 +48,7 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
         "title": session.title,
         "status": "active",
         "source": session.source,
-        "metadata": session.metadata,
+        "metadata": metadata,
         "budget": session.budget,
         "turn_count": 0,
         "message_count": 0,
@@ -51,7 +58,7 @@ def open_session(tx: Transaction, session: SessionFacts, at: datetime.datetime) 
     }
     tx.hold("sessions", row)
     payload = {
-        "session_key": session.session_key,
+        "session_key": key,
         "kind": session.kind,
         "title": session.title,
         "agent": session.agent_name,
