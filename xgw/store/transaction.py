@@ -12,6 +12,7 @@ import orjson
 
 from xgw import clock
 from xgw.events import TEXTS, Envelope, cut_texts
+from xgw.store.binding import json_text
 from xgw.store.digits import packed_hash, packed_id
 from xgw.store.held import HeldRow, HeldRows
 from xgw.store.layouts import laid_out
@@ -58,16 +59,6 @@ _LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in rang
 """The size of the statement that so many rows begin with."""
 
 _statements: dict[tuple[Any, ...], str] = {}
-
-
-def _json_text(value: Any) -> str:
-    return orjson.dumps(value).decode()
-
-
-# sqlite3 looks adapters up in C, for these types alone: cheaper than a look at every value.
-sqlite3.register_adapter(datetime.datetime, clock.to_db)
-sqlite3.register_adapter(dict, _json_text)
-sqlite3.register_adapter(list, _json_text)
 
 
 class _Event(NamedTuple):
@@ -254,7 +245,7 @@ class Transaction:
         content = orjson.dumps(value)
         if take_out_texts(content) is None:
             return content.decode()
-        return _json_text(REFERENCE + self.keep(content))
+        return json_text(REFERENCE + self.keep(content))
 
     def text_in(self, column: str | None) -> str | None:
         """The text that a column holds, or whose payload it names."""
