@@ -171,9 +171,9 @@ class Transaction:
         if not self._held:
             return
         for table, rows in self._held.take():
-            new = (row.values for row in rows if row.is_new)
+            new = [row.values for row in rows if row.changes is None]
             for columns, alike in itertools.groupby(new, tuple):
-                self.insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
+                self.insert_all("INSERT", table, columns, [row.values() for row in alike])
             for row in rows:
                 if row.changes:
                     self._update(table, row.changes, {"id": row.values["id"]})
@@ -182,7 +182,8 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
-        kept = [(packed_hash(key), *columns) for key, *columns in packed_rows(rows, self._there)]
+        packed = packed_rows(rows, self._there)
+        kept = [(packed_hash(key), size, codec, data) for key, size, codec, data in packed]
         self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
 
     def keep(self, content: bytes) -> str:
@@ -254,7 +255,7 @@ class Transaction:
         verb: str,
         table: str,
         columns: tuple[str, ...],
-        rows: Sequence[Sequence[Any]],
+        rows: Sequence[Iterable[Any]],
         clash: str = "",
     ) -> int:
         """Many rows in one statement: each step of SQLite lets other threads run in between.
