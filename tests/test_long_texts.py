@@ -22,9 +22,10 @@ from xgw.events import TEXT_LIMIT
 from xgw.queries import events
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
+from xgw.store.emitted import MOST_IN_EVENTS
 from xgw.store.models import Payload
 from xgw.store.payloads import Shelf
-from xgw.store.transaction import MOST_IN_EVENTS, Transaction
+from xgw.store.transaction import Transaction
 from xgw.store.writer import Writer
 from xgw.upkeep.marks import Marks
 from xgw.upkeep.sweep import DELETE, Sweep, Swept

@@ -113,15 +113,22 @@ def cut_texts(payload: dict[str, Any]) -> dict[str, Any]:
     shorter: dict[str, Any] = {}
     for key, value in payload.items():
         if isinstance(value, str):
-            if len(value) > SURELY_SHORT and (text := cut_text(value)) is not value:
+            if (text := cut_text(value)) is not value:
                 shorter[key] = text
         elif value and isinstance(value, dict | list) and (inner := _cut(value)) is not value:
             shorter[key] = inner
     return {**payload, **shorter, "truncated": True} if shorter else payload
 
 
+def is_surely_short(text: str) -> bool:
+    """Whether one can tell without encoding it that a text has 4 KiB at most."""
+    return len(text) <= (TEXT_LIMIT if text.isascii() else SURELY_SHORT)
+
+
 def cut_text(text: str) -> str:
     """A text cut at 4 KiB."""
+    if is_surely_short(text):
+        return text
     encoded = text.encode()
     if len(encoded) <= TEXT_LIMIT:
         return text
@@ -131,7 +138,7 @@ def cut_text(text: str) -> str:
 def _cut(value: Any) -> Any:
     """The very same object where nothing had to go."""
     if isinstance(value, str):
-        return value if len(value) <= SURELY_SHORT else cut_text(value)
+        return cut_text(value)
     if isinstance(value, dict):
         inner = {key: _cut(entry) for key, entry in value.items()}
         return value if all(inner[key] is entry for key, entry in value.items()) else inner

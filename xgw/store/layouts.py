@@ -116,14 +116,14 @@ def laid_out(
     number = _NUMBERS.get(tuple(payload))
     if number is None:
         return payload
-    values = list(payload.values())
+    laid = [number, *payload.values()]
     if number in OF_TURNS:
-        for place, own in enumerate((turn_id, session_id)):
-            if own is not None and values[place] == own:
-                values[place] = True
-    while values and values[-1] is None:
-        values.pop()
-    return [number, *values]
+        for place, own in enumerate((turn_id, session_id), 1):
+            if own is not None and laid[place] == own:
+                laid[place] = True
+    while laid[-1] is None:
+        laid.pop()
+    return laid
 
 
 def spread_out(

@@ -14,7 +14,7 @@ _RAW = -15
 
 # The size up to which each is used: level, window, memory. zlib's usual quarter of a megabyte costs
 # ten times what packing a short text does: the system has to bring the pages each time.
-_EFFORTS = ((4096, 4, -12, 5), (16384, 1, -14, 6))
+_EFFORTS = ((4096, (4, -12, 5)), (16384, (1, -14, 6)))
 _USUAL_EFFORT = (1, -15, 8)
 
 # What is likeliest stands last: it is the nearest to what is packed.
@@ -86,9 +86,15 @@ WORDS = (
 
 def pack(content: bytes, dictionary: bytes) -> bytes:
     """The content, packed with a dictionary."""
-    fit = (effort for most, *effort in _EFFORTS if len(content) <= most)
-    packer = _primed(*next(fit, _USUAL_EFFORT), dictionary).copy()
+    packer = _primed(*_effort(len(content)), dictionary).copy()
     return packer.compress(content) + packer.flush()
+
+
+def _effort(size: int) -> tuple[int, int, int]:
+    for most, effort in _EFFORTS:
+        if size <= most:
+            return effort
+    return _USUAL_EFFORT
 
 
 @cache

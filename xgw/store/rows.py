@@ -101,7 +101,8 @@ def packed_rows(rows: Iterable[PayloadRow], there: set[str]) -> Iterator[Payload
         if row[2] == UNTOUCHED:
             made = []
             put(made, row[0], row[3], there.__contains__)
-        there.update([key for key, *_ in made])
+        for one in made:
+            there.add(one[0])
         yield from map(packed_row, made)
 
 

@@ -19,8 +19,10 @@ LONG = 512
 
 MOST_TEXTS = 64
 
-# It matches without the closing quote too, so that each byte is looked at once.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+# First the usual case, which takes half as long: a quote without a backslash before it is the end.
+# Else with escapes one by one; that matches without a closing quote too, so that no byte is looked
+# at more often.
+_STRING = re.compile(rb'"(?:[^"]*+"(?<!\\")|[^"\\]*+(?:\\.[^"\\]*+)*+"?)', re.DOTALL)
 
 _OPENINGS = (b'"content":"', b'"content": "')
 _SAID = {

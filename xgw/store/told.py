@@ -62,7 +62,6 @@ _ID_LENGTHS = frozenset(len(prefix) + 1 + DIGITS for prefix in ids.PREFIXES)
 _LENGTHS = _ID_LENGTHS | {_TIME_LENGTH}
 _WORD, _TIME, _HASH = 1, 8, 16
 
-_WORDY = frozenset({str, dict})
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -71,7 +70,18 @@ def packed(laid: dict[str, Any] | list[Any]) -> str | bytes:
     """What is written of a payload that was laid out."""
     if isinstance(laid, dict):
         return orjson.dumps(laid).decode()
-    return _encode([_short(value) if type(value) in _WORDY else value for value in laid])
+    values: list[Any] = []
+    for value in laid:
+        kind = type(value)
+        if kind is str:
+            if value in _BY_WORD:
+                value = _BY_WORD[value]
+            elif len(value) in _LENGTHS:
+                value = _short_text(value)
+        elif kind is dict:
+            value = _short_reference(value)
+        values.append(value)
+    return _encode(values)
 
 
 def unpacked(kept: str | bytes) -> Any:
@@ -81,12 +91,9 @@ def unpacked(kept: str | bytes) -> Any:
     return [_whole(value) if isinstance(value, bytes) else value for value in _decode(kept)]
 
 
-def _short(value: Any) -> Any:
-    if isinstance(value, str):
-        return _BY_WORD.get(value) or (_short_text(value) if len(value) in _LENGTHS else value)
-    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("payload"), str):
-        return packed_digits(value["payload"]) or value
-    return value
+def _short_reference(value: dict[str, Any]) -> Any:
+    key = value.get("payload") if len(value) == 1 else None
+    return packed_digits(key) or value if isinstance(key, str) else value
 
 
 def _short_text(text: str) -> str | bytes:
@@ -103,11 +110,12 @@ def _short_time(text: str) -> bytes | None:
     if not text.endswith("Z"):
         return None
     try:
-        passed = clock.to_microseconds(datetime.datetime.fromisoformat(text[:-1]))
+        moment = datetime.datetime.fromisoformat(text[:-1])
     except ValueError:
         return None
-    kept = passed.to_bytes(_TIME, "big", signed=True)
-    return kept if _whole(kept) == text else None
+    if moment.tzinfo is not None or clock.to_rfc3339(moment) != text:
+        return None
+    return clock.to_microseconds(moment).to_bytes(_TIME, "big", signed=True)
 
 
 def _whole(kept: bytes) -> Any:

@@ -6,15 +6,15 @@ import datetime
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
-from xgw import clock
-from xgw.events import TEXTS, Envelope, cut_texts
-from xgw.store.digits import packed_hash, packed_id
+from xgw.events import Envelope
+from xgw.store.binding import json_text
+from xgw.store.digits import packed_hash
+from xgw.store.emitted import COLUMNS, Texts, Told, numbered, shortened, stored, stored_again
 from xgw.store.held import HeldRow, HeldRows
-from xgw.store.layouts import laid_out
 from xgw.store.pins import Kept
 from xgw.store.rows import (
     PRUNED,
@@ -27,59 +27,22 @@ from xgw.store.rows import (
     packed_rows,
     put,
 )
-from xgw.store.templates import LONG, take_out_texts
-from xgw.store.told import packed
+from xgw.store.templates import take_out_texts
 
 Row = Mapping[str, Any]
 NOTHING: Row = {}
-NO_TEXTS: dict[str, str] = {}
 
 PAYLOAD_COLUMNS = ("hash", "size", "codec", "data")
 UNLESS_THERE = (
     " ON CONFLICT (hash) DO UPDATE SET codec = excluded.codec, data = excluded.data"
     f" WHERE payloads.codec = '{PRUNED}'"
 )
-EVENT_COLUMNS = (
-    "type",
-    "at",
-    "project_id",
-    "session_id",
-    "turn_id",
-    "run_id",
-    "step_id",
-    "payload",
-)
-MOST_IN_EVENTS = 65536
-"""Length up to which an event's text is kept whole: reading a page of events takes no more."""
-
 # Few sizes, so that SQLite has each statement compiled; what one request brings is one statement.
 SIZES = (*range(1, 17), 32, 64)
 _LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in range(SIZES[-1] + 1)]
 """The size of the statement that so many rows begin with."""
 
 _statements: dict[tuple[Any, ...], str] = {}
-
-
-def _json_text(value: Any) -> str:
-    return orjson.dumps(value).decode()
-
-
-# sqlite3 looks adapters up in C, for these types alone: cheaper than a look at every value.
-sqlite3.register_adapter(datetime.datetime, clock.to_db)
-sqlite3.register_adapter(dict, _json_text)
-sqlite3.register_adapter(list, _json_text)
-
-
-class _Event(NamedTuple):
-    type: str
-    at: datetime.datetime
-    project_id: str
-    session_id: str | None
-    turn_id: str | None
-    run_id: str | None
-    step_id: str | None
-    payload: dict[str, Any]
-    texts: dict[str, str]
 
 
 class Transaction:
@@ -97,7 +60,8 @@ class Transaction:
         self._texts: dict[str, str] = {}
         self._text_of: dict[str, str] = {}
         self._held = HeldRows()
-        self._events: list[_Event] = []
+        self._events: list[Told] = []
+        self._event_texts: list[Texts] = []
         self._written: list[Envelope] = []
         self.after_commit: list[Callable[[], None]] = []
 
@@ -208,9 +172,9 @@ class Transaction:
         if not self._held:
             return
         for table, rows in self._held.take():
-            new = (row.values for row in rows if row.is_new)
+            new = [row.values for row in rows if row.changes is None]
             for columns, alike in itertools.groupby(new, tuple):
-                self.insert_all("INSERT", table, columns, [tuple(row.values()) for row in alike])
+                self.insert_all("INSERT", table, columns, [row.values() for row in alike])
             for row in rows:
                 if row.changes:
                     self._update(table, row.changes, {"id": row.values["id"]})
@@ -219,7 +183,8 @@ class Transaction:
 
     def insert_payloads(self, rows: Sequence[PayloadRow]) -> None:
         """Payload rows; those already there stay, those that were pruned are whole again."""
-        kept = [(packed_hash(key), *columns) for key, *columns in packed_rows(rows, self._there)]
+        packed = packed_rows(rows, self._there)
+        kept = [(packed_hash(key), size, codec, data) for key, size, codec, data in packed]
         self.insert_all("INSERT", "payloads", PAYLOAD_COLUMNS, kept, UNLESS_THERE)
 
     def keep(self, content: bytes) -> str:
@@ -254,7 +219,7 @@ class Transaction:
         content = orjson.dumps(value)
         if take_out_texts(content) is None:
             return content.decode()
-        return _json_text(REFERENCE + self.keep(content))
+        return json_text(REFERENCE + self.keep(content))
 
     def text_in(self, column: str | None) -> str | None:
         """The text that a column holds, or whose payload it names."""
@@ -291,7 +256,7 @@ class Transaction:
         verb: str,
         table: str,
         columns: tuple[str, ...],
-        rows: Sequence[Sequence[Any]],
+        rows: Sequence[Iterable[Any]],
         clash: str = "",
     ) -> int:
         """Many rows in one statement: each step of SQLite lets other threads run in between.
@@ -322,31 +287,17 @@ class Transaction:
         step_id: str | None = None,
     ) -> None:
         """An event of this transaction; its texts are cut at 4 KiB."""
-        cut, texts = payload, NO_TEXTS
-        if _may_be_long(payload):
-            cut, texts = cut_texts(payload), _texts_to_keep(payload)
-        self._events.append(
-            _Event(type, at, project_id, session_id, turn_id, run_id, step_id, cut, texts)
-        )
+        cut, texts = shortened(payload)
+        told = (type, at, project_id, session_id, turn_id, run_id, step_id, cut)
+        self._events.append(told)
+        self._event_texts.append(texts)
 
     def emit_again(self, envelope: Envelope) -> None:
         """An event that was told elsewhere, under its own `seq`; it is written at once.
 
         Its texts stay in it: they were cut when it was told.
         """
-        session, turn = envelope.session_id, envelope.turn_id
-        row = (
-            envelope.seq,
-            envelope.type,
-            clock.to_microseconds(envelope.at),
-            envelope.project_id,
-            session and packed_id(session, "sess"),
-            turn and packed_id(turn, "turn"),
-            envelope.run_id and packed_id(envelope.run_id, "run"),
-            envelope.step_id and packed_id(envelope.step_id, "step"),
-            packed(laid_out(envelope.payload, turn, session)),
-        )
-        self.insert_all("INSERT", "events", ("seq", *EVENT_COLUMNS), [row])
+        self.insert_all("INSERT", "events", ("seq", *COLUMNS), [stored_again(envelope)])
 
     def write(self) -> list[Envelope]:
         """Write rows and events, in order; returns all events that were written, with their `seq`.
@@ -358,50 +309,11 @@ class Transaction:
         events, self._events = self._events, []
         if not events:
             return self._written
-        rows = [self._as_stored(event) for event in events]
-        last = self.insert_all("INSERT", "events", EVENT_COLUMNS, rows)
-        first = last - len(events) + 1
-        self._written += [Envelope(seq, *event[:-1]) for seq, event in enumerate(events, first)]
+        texts, self._event_texts = self._event_texts, []
+        rows = [stored(*event, self._keep_text) for event in zip(events, texts, strict=True)]
+        last = self.insert_all("INSERT", "events", COLUMNS, rows)
+        self._written += numbered(events, last - len(events) + 1)
         return self._written
-
-    def _as_stored(self, event: _Event) -> tuple[Any, ...]:
-        """The row, with references to long texts, whole: other rows have the same ones."""
-        payload = event.payload
-        if event.texts:
-            texts = event.texts.items()
-            payload = payload | {name: {"payload": self._keep_text(text)} for name, text in texts}
-        session, turn, run, step = event[3:7]
-        return (
-            event.type,
-            clock.to_microseconds(event.at),
-            event.project_id,
-            session and packed_id(session, "sess"),
-            turn and packed_id(turn, "turn"),
-            run and packed_id(run, "run"),
-            step and packed_id(step, "step"),
-            packed(laid_out(payload, turn, session)),
-        )
-
-
-def _may_be_long(payload: dict[str, Any]) -> bool:
-    """False where no text of it has to be cut, or is worth a row of its own."""
-    for value in payload.values():
-        kind = type(value)
-        if kind is str:
-            if len(value) >= LONG:
-                return True
-        elif (kind is dict or kind is list) and value:
-            return True
-    return False
-
-
-def _texts_to_keep(payload: dict[str, Any]) -> dict[str, str]:
-    texts = {}
-    for name in TEXTS:
-        text = payload.get(name)
-        if text and is_long(text) and len(text) <= MOST_IN_EVENTS:
-            texts[name] = text
-    return texts
 
 
 def _insert(verb: str, table: str, columns: tuple[str, ...], rows: int, clash: str = "") -> str:
