@@ -99,13 +99,18 @@ class Masker:
             return {name: self.value(inner) for name, inner in value.items()}
         return value
 
-    def body(self, raw: bytes) -> bytes:
+    def body(self, raw: bytes, names: Iterable[str] | None = None) -> bytes:
         """A body without configured secrets and without the credentials of its top level.
 
         Those are string values of credential-named fields, where the body is a JSON object.
         Everything else stays byte for byte; a body without secrets is returned as it is.
+        `names` are the fields' names, where a strict reader has found them already.
         """
-        return self._without_secrets(_without_credentials(raw))
+        if names is None:
+            raw = _without_credentials(raw)
+        elif any(map(is_credential_name, names)):
+            raw = _masked_credentials(raw)
+        return self._without_secrets(raw)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -143,7 +148,8 @@ class Masker:
         for spelling in self._spellings:
             if spelling in raw:
                 raw = raw.replace(spelling, _MASK)
-        if self._long and b"\\u00" in raw and self._escape.search(raw):
+        # A backslash alone is found ten times as fast, and many bodies have none.
+        if self._long and b"\\" in raw and b"\\u00" in raw and self._escape.search(raw):
             raw = self._escaped.sub(_MASK, raw)
         near = [key for key, head, tail in self._keys if head in raw or tail in raw]
         return _without_keys(raw, near) if near else raw
@@ -277,6 +283,10 @@ def _without_credentials(raw: bytes) -> bytes:
     """A JSON object without the string values of credential-named fields at its top level."""
     if not _OBJECT.match(raw) or not _may_hold_credentials(raw):
         return raw
+    return _masked_credentials(raw)
+
+
+def _masked_credentials(raw: bytes) -> bytes:
     pieces, kept_to = [], 0
     for string in _credential_strings(raw):
         closing = string[1]  # missing where the body broke off
