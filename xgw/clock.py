@@ -27,9 +27,8 @@ def now() -> datetime:
     return EPOCH + timedelta(0, time.time())
 
 
-def monotonic() -> float:
-    """Seconds of a clock that never goes back: for durations and deadlines."""
-    return time.monotonic()
+monotonic = time.monotonic
+"""Seconds of a clock that never goes back: for durations and deadlines."""
 
 
 def worked() -> float:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from xgw.frozen import frozen
 from xgw.values import Usage, UsageSource
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class _Rates:
     output: _Rate | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriceLine:
     """A part of a usage and its `rate` in USD per million tokens."""
 

@@ -25,11 +25,8 @@ class Pins:
         self._pinned: set[str] | None = None
         self.epoch = 0
         """Changes when a sweep begins: what was prepared before may rely on what will go."""
-
-    @property
-    def sweeping(self) -> bool:
+        self.sweeping = False
         """Whether a sweep is under way: then nothing is surely in the store."""
-        return self._pinned is not None
 
     def hand_out(self, stored: Stored, epoch: int) -> bool:
         """Note a body that was prepared in this epoch; False if it has to be prepared anew."""
@@ -47,12 +44,14 @@ class Pins:
         with self._lock:
             self.epoch += 1
             self._pinned = set()
+            self.sweeping = True
             return list(self._in_hands)
 
     def end(self) -> None:
         """The sweep is over."""
         with self._lock:
             self._pinned = None
+            self.sweeping = False
 
     def hold(self, key: str) -> bool:
         """Whether this hash must stay; without a sweep every one."""
