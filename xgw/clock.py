@@ -27,6 +27,11 @@ def now() -> datetime:
     return EPOCH + timedelta(0, time.time())
 
 
+def seconds() -> int:
+    """The whole seconds since 1970."""
+    return int(time.time())
+
+
 monotonic = time.monotonic
 """Seconds of a clock that never goes back: for durations and deadlines."""
 

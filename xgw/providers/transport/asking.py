@@ -49,7 +49,6 @@ def ask(
     """
     began = clock.monotonic()
     answer = HeadReader()
-    wire.glance()
     try:
         whole = wire.send(head, body, timeouts.idle, answer, meanwhile)
         sent_at = clock.monotonic()

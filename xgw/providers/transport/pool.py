@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections import deque
 
 from xgw import clock
 from xgw.providers.transport.origins import Origin
-from xgw.providers.transport.watching import is_quiet
 
 IDLE_SECONDS = 60.0
 
@@ -29,16 +27,10 @@ class Pool:
         self._closed = False
 
     def take(self, origin: Origin) -> socket.socket | None:
-        """A connection that looks alive, now the caller's own; None if there is none."""
-        while True:
-            with self._changed:
-                idle = self._idle.get(origin)
-                if not idle:
-                    return None
-                _, sock = idle.pop()
-            if _is_alive(sock):
-                return sock
-            sock.close()
+        """A connection, now the caller's own, who looks if it is alive; None if there is none."""
+        with self._changed:
+            idle = self._idle.get(origin)
+            return idle.pop()[1] if idle else None
 
     def give(self, origin: Origin, sock: socket.socket) -> None:
         """Keep a connection on which nothing is under way."""
@@ -92,17 +84,3 @@ class Pool:
             if not idle:
                 del self._idle[origin]
         return expired
-
-
-def _is_alive(sock: socket.socket) -> bool:
-    if is_quiet(sock):
-        return True
-    if not isinstance(sock, ssl.SSLSocket):
-        return False
-    try:
-        sock.recv(1)
-    except ssl.SSLWantReadError:
-        return True  # a session ticket or the like
-    except OSError:
-        return False
-    return False
