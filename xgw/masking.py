@@ -151,8 +151,10 @@ class Masker:
         # A backslash alone is found ten times as fast, and many bodies have none.
         if self._long and b"\\" in raw and b"\\u00" in raw and self._escape.search(raw):
             raw = self._escaped.sub(_MASK, raw)
-        near = [key for key, head, tail in self._keys if head in raw or tail in raw]
-        return _without_keys(raw, near) if near else raw
+        for _, head, tail in self._keys:
+            if head in raw or tail in raw:
+                return _without_keys(raw, [k for k, h, t in self._keys if h in raw or t in raw])
+        return raw
 
     @cached_property
     def _escape(self) -> re.Pattern[bytes]:

@@ -90,6 +90,9 @@ class TokenCounter:
         `digest` identifies the content (the hash of its canonical bytes); computed where not given.
         """
         encoding = encoding_of(model)
+        known = self._cache.find((encoding, digest))
+        if known is not None:
+            return known
         count = self._vocabulary(encoding)
         return None if count is None else self._message(message, encoding, count, digest)
 

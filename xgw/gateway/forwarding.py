@@ -114,7 +114,7 @@ class Gateway:
         masked = means.masker.body(whole, chat.fields if chat.strict else None)
         as_sent = masked is whole
         recorded = chat if as_sent else parse_request(masked)
-        plain = Body.plain(whole)
+        plain = taken.body if taken.body.run is None else Body.plain(whole)
         plain.has_nothing_for = means.masker if as_sent else None
         return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
 

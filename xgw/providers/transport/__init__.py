@@ -97,15 +97,16 @@ class Transport:
         timeouts: Timeouts,
         meanwhile: Callable[[], None] | None,
     ) -> UpstreamResponse:
+        name = origin.name
         try:
-            asked = ask(wire, origin.name, head, request.pieces, timeouts, meanwhile)
+            asked = ask(wire, name, head, request.pieces, timeouts, meanwhile)
         except BaseException:
             wire.close()
             raise
         return UpstreamResponse(
             wire,
             asked,
-            name=origin.name,
+            name=name,
             method=request.method,
             timeouts=timeouts,
             finish=lambda wire, alive: self._finish(origin, wire, alive),

@@ -21,21 +21,22 @@ class Pool:
     def __init__(self, max_idle: int, idle_seconds: float = IDLE_SECONDS) -> None:
         self._max_idle = max_idle
         self._idle_seconds = idle_seconds
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._idle: dict[Origin, deque[tuple[float, socket.socket]]] = {}
         self._sweeper: threading.Thread | None = None
         self._closed = False
 
     def take(self, origin: Origin) -> socket.socket | None:
         """A connection, now the caller's own, who looks if it is alive; None if there is none."""
-        with self._changed:
+        with self._lock:
             idle = self._idle.get(origin)
             return idle.pop()[1] if idle else None
 
     def give(self, origin: Origin, sock: socket.socket) -> None:
         """Keep a connection on which nothing is under way."""
         surplus: socket.socket | None = sock
-        with self._changed:
+        with self._lock:
             if not self._closed and self._max_idle > 0:
                 idle = self._idle.setdefault(origin, deque())
                 surplus = idle.popleft()[1] if len(idle) >= self._max_idle else None

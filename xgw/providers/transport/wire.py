@@ -98,8 +98,10 @@ class Wire:
         called each time before it is waited for. Raises Silence when `idle` seconds pass in which
         it takes nothing, and what `answer` raises.
         """
-        blocks = _together(head, body)
-        return all(self._send_all(memoryview(block), idle, answer, on_wait) for block in blocks)
+        for block in _together(head, body):
+            if not self._send_all(memoryview(block), idle, answer, on_wait):
+                return False
+        return True
 
     def release(self) -> socket.socket | None:
         """The connection, no longer the call's; None (and closed) if the call was cancelled."""
