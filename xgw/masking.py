@@ -14,8 +14,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
-import msgspec
-
 from xgw.config.credentials import (
     MASK,
     PASSTHROUGH,
@@ -23,6 +21,7 @@ from xgw.config.credentials import (
     is_credential_name,
     is_credential_parameter,
 )
+from xgw.credential_fields import without_credentials
 from xgw.resent import Body
 
 __all__ = ["MASK", "Masker"]
@@ -32,10 +31,6 @@ _Span = tuple[int, int]
 _URL_HEADERS = frozenset({"content-location", "location", "referer"})
 _AUTHORITY = re.compile(r"\A((?:[A-Za-z][A-Za-z0-9+.-]*:)?//)[^/?#]*@")
 _PARAMETER = re.compile(r"(?<=[?&;#])([^?=&;#]+)=([^&;#]*)")
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],:]', re.DOTALL)
-_OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
 
 _ISSUED_START = b"xk-"
 _ISSUED = re.compile(rb"xk-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
@@ -106,11 +101,7 @@ class Masker:
         Everything else stays byte for byte; a body without secrets is returned as it is.
         `names` are the fields' names, where a strict reader has found them already.
         """
-        if names is None:
-            raw = _without_credentials(raw)
-        elif any(map(is_credential_name, names)):
-            raw = _masked_credentials(raw)
-        return self._without_secrets(raw)
+        return self._without_secrets(without_credentials(raw, names))
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -279,52 +270,3 @@ def _length_of_begin(raw: bytes, at: int, key: bytes) -> int:
     """How many of the first bytes of `key` stand just before `at`."""
     lengths = range(len(key) - 1, 0, -1)
     return next((length for length in lengths if raw.endswith(key[:length], 0, at)), 0)
-
-
-def _without_credentials(raw: bytes) -> bytes:
-    """A JSON object without the string values of credential-named fields at its top level."""
-    if not _OBJECT.match(raw) or not _may_hold_credentials(raw):
-        return raw
-    return _masked_credentials(raw)
-
-
-def _masked_credentials(raw: bytes) -> bytes:
-    pieces, kept_to = [], 0
-    for string in _credential_strings(raw):
-        closing = string[1]  # missing where the body broke off
-        pieces += [raw[kept_to : string.start()], b'"', _MASK, closing]
-        kept_to = string.end()
-    return b"".join([*pieces, raw[kept_to:]]) if pieces else raw
-
-
-def _may_hold_credentials(raw: bytes) -> bool:
-    try:
-        return any(map(is_credential_name, _members.decode(raw)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return True  # a broken body is looked through
-
-
-def _credential_strings(raw: bytes) -> Iterator[re.Match[bytes]]:
-    """The strings that credential-named fields at the top level hold; `raw` may be broken."""
-    depth = 0
-    string, name = b"", None  # the last string; the field whose value comes next
-    for token in _TOKEN.finditer(raw):
-        mark = token[0][:1]
-        depth += (mark in b"{[") - (mark in b"}]")
-        if depth != 1:
-            continue
-        if mark == b":":
-            name = string
-        elif mark == b'"' and name is None:
-            string = token[0]
-        else:
-            if mark == b'"' and _names_credential(name):
-                yield token
-            name = None
-
-
-def _names_credential(name: bytes | None) -> bool:
-    try:
-        return is_credential_name(msgspec.json.decode(name or b'""', type=str))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False

@@ -204,7 +204,7 @@ class Trial:
             context_tokens=self._context_tokens(usage),
             ttft_ms=self._ttft_ms,
             output=bodies[0].hash if bodies else None,
-            partial_output=None if status == "success" else self._text_so_far(answer),
+            partial_output=answer.text() if answer and status != "success" else None,
             tool_calls=tool_calls_of(answer),
             response_headers=self._means.masker.headers(response.headers) if response else None,
             body=body.hash if body else None,
@@ -278,9 +278,6 @@ class Trial:
         if not content:
             return None
         return self._means.recorder.shelf.whole(self._means.masker.body(content))
-
-    def _text_so_far(self, answer: Answer | None) -> str | None:
-        return answer.text() if answer else None
 
     def _context_tokens(self, usage: Usage) -> int | None:
         return _first(usage.input_tokens, self.facts.input_tokens) if self.facts.is_said else None
