@@ -46,6 +46,9 @@ _STRICT_FILLER_BEFORE = re.compile(
 )
 """What may stand before a key's end alone; dots and bold type stand before any word."""
 
+_USUAL = 64
+"""Characters of a header's name up to which it is remembered how its values are masked."""
+
 _LONGEST_FILLER = 256
 _MOST_PLACES = 10_000
 _HEAD, _TAIL = 6, 4
@@ -123,7 +126,10 @@ class Masker:
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> list[list[str]]:
         """[name, value] pairs, the values of credential-named ones masked whole."""
-        masked = [[name, _header_value(name, value)] for name, value in headers]
+        masked = [
+            [name, value if len(name) <= _USUAL and _is_plain(name) else _header_value(name, value)]
+            for name, value in headers
+        ]
         together = "\n".join([value for _, value in masked])
         if self.text(together) == together:
             return masked
@@ -160,6 +166,12 @@ class Masker:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+@lru_cache(maxsize=256)
+def _is_plain(name: str) -> bool:
+    """Whether a header of this name is masked like any text: most come with each call."""
+    return not is_credential_name(name) and name.lower() not in _URL_HEADERS
 
 
 def _header_value(name: str, value: str) -> str:
