@@ -20,9 +20,6 @@ LONG = 512
 MOST_TEXTS = 64
 
 _BEGINNING = 32
-_BACKSLASH = ord("\\")
-_RARE = 48
-"""Bytes from one quotation mark to the next, on average, from which they are far apart."""
 
 # It matches without the closing quote too, so that each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -97,7 +94,8 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
     """
     if len(content) < LONG or content[:1] not in (b"{", b"["):
         return None
-    long = long_strings(content)
+    spans = (found.span() for found in _STRING.finditer(content))
+    long = [(start, end) for start, end in spans if end - start >= LONG]
     if not 0 < len(long) <= MOST_TEXTS:
         return None
     segments: list[str | bytes] = []
@@ -109,46 +107,6 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
         return [*segments, content[done:].decode()]
     except UnicodeDecodeError:
         return None
-
-
-def long_strings(content: bytes) -> list[tuple[int, int]]:
-    """Where the long string literals of a JSON text stand, their quotation marks included.
-
-    One that is not closed goes on to the end.
-    """
-    if content.count(b'"') * _RARE <= len(content):
-        found = _far_apart(content)
-        if found is not None:
-            return found
-    spans = (found.span() for found in _STRING.finditer(content))
-    return [(start, end) for start, end in spans if end - start >= LONG]
-
-
-def _far_apart(content: bytes) -> list[tuple[int, int]] | None:
-    """The same by going from mark to mark, where there are few; None if one is missing.
-
-    The pattern looks at each byte: of a long text that takes many times as long.
-    """
-    long: list[tuple[int, int]] = []
-    start = content.find(b'"')
-    while start >= 0:
-        end = content.find(b'"', start + 1)
-        while end >= 0 and _is_escaped(content, start, end):
-            end = content.find(b'"', end + 1)
-        if end < 0:
-            return None
-        if end + 1 - start >= LONG:
-            long.append((start, end + 1))
-        start = content.find(b'"', end + 1)
-    return long
-
-
-def _is_escaped(content: bytes, start: int, at: int) -> bool:
-    """Whether an odd number of backslashes stands before `at`, behind `start`."""
-    before = at - 1
-    while before > start and content[before] == _BACKSLASH:
-        before -= 1
-    return (at - 1 - before) % 2 == 1
 
 
 @frozen
