@@ -19,8 +19,6 @@ LONG = 512
 
 MOST_TEXTS = 64
 
-_BEGINNING = 32
-
 # It matches without the closing quote too, so that each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
@@ -31,6 +29,9 @@ _SAID = {
 
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+_BEGINNING = 32
+"""Bytes of a part that is looked for."""
 
 
 @frozen
