@@ -12,6 +12,7 @@ from scripted_upstream import LONG, Peer, answering, ask, pair, upstream
 from xgw.providers.transport import Call, Transport, UpstreamRequest
 from xgw.providers.transport.origins import Origin
 from xgw.providers.transport.pool import Pool
+from xgw.providers.transport.wire import Wire
 from xgw.values import UpstreamFailure
 
 ORIGIN = Origin("http", "upstream.test", 80, None, None)
@@ -186,6 +187,10 @@ def test_the_pool_gives_the_youngest_and_drops_the_oldest() -> None:
     youngest = pool.take(ORIGIN)
     assert youngest is ours[2]
     theirs[1].send(b"unasked for")
+    spoken_to = pool.take(ORIGIN)
+    assert spoken_to is ours[1]
+    assert not Wire(spoken_to, Call()).is_alive()
+    spoken_to.close()
     assert pool.take(ORIGIN) is None
     pool.give(ORIGIN, youngest)
     pool.close()

@@ -27,9 +27,13 @@ def now() -> datetime:
     return EPOCH + timedelta(0, time.time())
 
 
-def monotonic() -> float:
-    """Seconds of a clock that never goes back: for durations and deadlines."""
-    return time.monotonic()
+def seconds() -> int:
+    """The whole seconds since 1970."""
+    return int(time.time())
+
+
+monotonic = time.monotonic
+"""Seconds of a clock that never goes back: for durations and deadlines."""
 
 
 def worked() -> float:

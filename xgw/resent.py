@@ -207,7 +207,9 @@ class Body:
     @property
     def size(self) -> int:
         """How many bytes it has."""
-        return sum(map(len, self.pieces))
+        if self.run is None:
+            return len(self.whole)
+        return len(self.before) + self.run.size + len(self.after)
 
     @cached_property
     def whole(self) -> bytes:

@@ -69,8 +69,11 @@ class Answer:
 
     def message(self) -> dict[str, Any]:
         """The message of choice 0, empty if nothing has arrived."""
-        first = next((c for c in self.choices if c.get("index") == 0), None)
-        return first["message"] if first else {}
+        for choice in self.choices:
+            if choice.get("index") == 0:
+                message: dict[str, Any] = choice["message"]
+                return message
+        return {}
 
     def text(self) -> str | None:
         """What choice 0 says as plain text; None if it said nothing."""

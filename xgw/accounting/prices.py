@@ -11,12 +11,12 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from xgw.frozen import frozen
 from xgw.values import Usage, UsageSource
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PricedProvider(Protocol):
     def base_url(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rate:
     """USD per million tokens: that of the last tier whose start the input exceeds."""
 
@@ -71,7 +71,7 @@ class _Rate:
         return [rate for start, rate in self.tiers if input_tokens > start or start < 0][-1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rates:
     input: _Rate | None
     cached: _Rate | None
@@ -79,7 +79,7 @@ class _Rates:
     output: _Rate | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriceLine:
     """A part of a usage and its `rate` in USD per million tokens."""
 

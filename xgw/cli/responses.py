@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC
-from email.utils import format_datetime
+from email.utils import formatdate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,7 +97,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         connection = "close" if self.should_close() else "keep-alive"
         head = (
             f"HTTP/{major}.{minor} {self.status}\r\nServer: {self.version}\r\n"
-            f"Date: {_spell_date(clock.now().replace(microsecond=0))}\r\n"
+            f"Date: {_spell_date(clock.seconds())}\r\n"
             f"Connection: {connection}\r\n{self._lines}\r\n"
         )
         return head.encode("latin-1")
@@ -186,5 +185,5 @@ def _plain_name(name: str) -> str | None:
 
 
 @lru_cache(maxsize=2)
-def _spell_date(moment: Any) -> str:
-    return format_datetime(moment.replace(tzinfo=UTC), usegmt=True)
+def _spell_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

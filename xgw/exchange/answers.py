@@ -12,11 +12,24 @@ from xgw.masking import Masker
 from xgw.values import Answer
 
 
+def output_of(answer: Answer) -> bytes:
+    """A step's output payload, before anything in it is masked."""
+    usage = answer.usage.raw if answer.usage is not None else None
+    return orjson.dumps({"choices": answer.choices, "usage": usage})
+
+
+def quotes_secret(answer: Answer, output: bytes, masker: Masker) -> bool:
+    """Whether a secret stands in an answer, of which `output` is what would be stored."""
+    if masker.body(output, ()) is not output:
+        return True
+    if not answer.tool_calls:
+        return False
+    called = orjson.dumps([call.arguments for call in answer.tool_calls])
+    return masker.body(called, ()) is not called
+
+
 def without_secrets(answer: Answer, masker: Masker) -> Answer:
-    """The answer as it may be stored; the very same one where it quotes no secret."""
-    said = orjson.dumps([answer.choices, [call.arguments for call in answer.tool_calls]])
-    if masker.body(said) is said:
-        return answer
+    """The answer as it may be stored, every secret in it masked."""
     calls = [replace(call, arguments=masker.text(call.arguments)) for call in answer.tool_calls]
     return replace(answer, choices=masker.value(answer.choices), tool_calls=tuple(calls))
 

@@ -21,7 +21,6 @@ from xgw.exchange.order import Order
 from xgw.exchange.relay import Batch, Relay
 from xgw.exchange.routing import Target
 from xgw.exchange.trial import Trial
-from xgw.frozen import changed
 from xgw.providers.dialects.chat import (
     completion_of,
     looks_like_stream,
@@ -82,9 +81,7 @@ class Exchange:
         """How this request's history compares with the session's previous call, its size, and when
         its record begins: the first try does not start before it."""
         self._history, self._input_tokens = history, input_tokens
-        self.trial.facts = changed(
-            self.trial.facts, history=history, input_tokens=input_tokens, started_at=started_at
-        )
+        self.trial.describe(history, input_tokens, started_at)
 
     @property
     def facts(self) -> AttemptFacts:

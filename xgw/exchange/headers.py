@@ -77,6 +77,7 @@ def _forwarded(client: Headers, own: tuple[str, ...]) -> Headers:
     )
 
 
+@lru_cache(maxsize=64)
 def _joined(forwarded: Headers, own: Headers) -> Headers:
     """The client's and the provider's, and what the transport is to be told in any case."""
     has_type = any(name.lower() == "content-type" for name, _ in (*forwarded, *own))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 from functools import cached_property
 from typing import Any
 
-import orjson
-
 from xgw import clock, ids
-from xgw.exchange.answers import says_anything, texts_of, tool_calls_of, without_secrets
+from xgw.exchange.answers import (
+    output_of,
+    quotes_secret,
+    says_anything,
+    texts_of,
+    tool_calls_of,
+    without_secrets,
+)
 from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import PATHS, Order, body_for, build_request
@@ -51,6 +57,7 @@ class Trial:
         self._waited_ms = waited_ms
         self._history = history
         self._input_tokens = input_tokens
+        self._starts_at: datetime.datetime | None = None
         self.body = body_for(order, target, ask_usage=asks_usage)
         self.request = build_request(order, target, self.body)
         self.asked_usage = asks_usage
@@ -63,6 +70,8 @@ class Trial:
         self.live: LiveStep | None = None
         self.is_recorded = False
         """Whether its end is recorded already: another try was to follow."""
+        self._output: tuple[Answer | None, bytes] = None, b""
+        """The last answer in which no secret stands, and what is stored of it."""
         self._started = clock.monotonic()
         self._ttft_ms: int | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
@@ -71,6 +80,12 @@ class Trial:
     def sent(self) -> Stored:
         """Its body, as it is stored."""
         return self._means.recorder.shelf.request(self._means.masker.request(self.body))
+
+    def describe(
+        self, history: str | None, input_tokens: int | None, starts_at: datetime.datetime
+    ) -> None:
+        """What its facts are to say, before anyone has asked for them; see `Exchange.describe`."""
+        self._history, self._input_tokens, self._starts_at = history, input_tokens, starts_at
 
     @cached_property
     def facts(self) -> AttemptFacts:
@@ -83,7 +98,7 @@ class Trial:
             provider_name=target.provider.name,
             model=target.model,
             model_requested=order.model,
-            started_at=clock.now(),
+            started_at=self._starts_at or clock.now(),
             request=self._request_facts(self.sent),
             waited_ms=self._waited_ms,
             history=self._history,
@@ -141,8 +156,12 @@ class Trial:
         return self.storable(answer) if answer is not None else None
 
     def storable(self, answer: Answer) -> Answer:
-        """An answer without the secrets that it may quote."""
-        return without_secrets(answer, self._means.masker)
+        """An answer without the secrets that it may quote; the very same one without any."""
+        output = output_of(answer)
+        if quotes_secret(answer, output, self._means.masker):
+            return without_secrets(answer, self._means.masker)
+        self._output = answer, output
+        return answer
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -168,7 +187,7 @@ class Trial:
         if self.relay is not None and self.relay.released_at is not None:
             self._ttft_ms = self._since_start(self.relay.released_at)
         usage = self._usage(answer)
-        bodies = self._stored_answer(answer, usage)
+        bodies = self._stored_answer(answer)
         body = self._stored_body()
         response = self.response
         end = AttemptEnd(
@@ -185,7 +204,7 @@ class Trial:
             context_tokens=self._context_tokens(usage),
             ttft_ms=self._ttft_ms,
             output=bodies[0].hash if bodies else None,
-            partial_output=None if status == "success" else self._text_so_far(answer),
+            partial_output=answer.text() if answer and status != "success" else None,
             tool_calls=tool_calls_of(answer),
             response_headers=self._means.masker.headers(response.headers) if response else None,
             body=body.hash if body else None,
@@ -246,21 +265,19 @@ class Trial:
         provider = self._target.provider
         return self._means.prices.cost_usd(answer.model or self._target.model, usage, provider)
 
-    def _stored_answer(self, answer: Answer | None, usage: Usage) -> list[Stored]:
+    def _stored_answer(self, answer: Answer | None) -> list[Stored]:
         if answer is None or not answer.choices:
             return []
-        output = {"choices": answer.choices, "usage": usage.raw}
-        masked = self._means.masker.body(orjson.dumps(output))
-        return [self._means.recorder.shelf.whole(masked)]
+        looked_at, output = self._output
+        if looked_at is not answer:
+            output = self._means.masker.body(output_of(answer), ())
+        return [self._means.recorder.shelf.whole(output)]
 
     def _stored_body(self) -> Stored | None:
         content = self.capture.content()
         if not content:
             return None
         return self._means.recorder.shelf.whole(self._means.masker.body(content))
-
-    def _text_so_far(self, answer: Answer | None) -> str | None:
-        return answer.text() if answer else None
 
     def _context_tokens(self, usage: Usage) -> int | None:
         return _first(usage.input_tokens, self.facts.input_tokens) if self.facts.is_said else None

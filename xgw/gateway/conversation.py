@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, overload
 
 import orjson
@@ -60,6 +61,11 @@ class Elements(Sequence[dict[str, Any]]):
 
     def __len__(self) -> int:
         return self.known + len(self._new)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        # Not as a sequence has it: that asks for one element more than there are.
+        known = map(self.__getitem__, range(self.known))
+        return chain(known, self._new) if self.known else iter(self._new)
 
     @overload
     def __getitem__(self, at: int) -> dict[str, Any]: ...

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-from collections.abc import Iterator
 
 PLACES = 2
 PATIENCE_SECONDS = 0.1
@@ -26,15 +24,25 @@ class Doorway:
         """Places that nobody has."""
         return self._places.qsize()
 
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """A place for the block, or none after `PATIENCE_SECONDS`."""
+    def passing(self) -> Place:
+        """A place for a block, or none after `PATIENCE_SECONDS`."""
         try:
             self._places.get(timeout=PATIENCE_SECONDS)
         except queue.Empty:
-            yield
-            return
-        try:
-            yield
-        finally:
-            self._places.put(None)
+            return Place(None)
+        return Place(self._places)
+
+
+class Place:
+    """What one thread has of a doorway, until the first block that has it is left."""
+
+    def __init__(self, places: queue.SimpleQueue[None] | None) -> None:
+        self._places = places
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        if self._places is not None:
+            places, self._places = self._places, None
+            places.put(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from dataclasses import field
 from functools import partial
@@ -24,7 +23,7 @@ from xgw.exchange.routing import Router
 from xgw.frozen import frozen
 from xgw.gateway.answering import Answering, Reply
 from xgw.gateway.conversation import Conversation, read_conversation
-from xgw.gateway.doorway import Doorway
+from xgw.gateway.doorway import Doorway, Place
 from xgw.gateway.identity import Identity, parse_traceparent, read_identity
 from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
@@ -85,8 +84,8 @@ class Gateway:
     def answer(self, ask: Ask) -> Reply:
         """Forward one request. Raises ApiError for a request that xgw refuses itself."""
         means = self._means.for_client(ask.headers)
-        with contextlib.ExitStack() as place:
-            place.enter_context(self._doorway.passing())
+        place = self._doorway.passing()
+        with place:
             request = self._read(ask, means)
             order = self._order(ask, request)
             # The first one of all brings the vocabulary: that is no part of its provider's time.
@@ -114,11 +113,11 @@ class Gateway:
             if request is not None:
                 return request
         whole = taken.body.whole
-        masked = means.masker.body(whole)
         chat = parse_request(whole)
+        masked = means.masker.body(whole, chat.fields if chat.strict else None)
         as_sent = masked is whole
         recorded = chat if as_sent else parse_request(masked)
-        plain = Body.plain(whole)
+        plain = taken.body if taken.body.run is None else Body.plain(whole)
         plain.has_nothing_for = means.masker if as_sent else None
         return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
 
@@ -199,7 +198,7 @@ class Gateway:
         exchange: Exchange,
         record: Record,
         means: Means,
-        place: contextlib.ExitStack,
+        place: Place,
     ) -> None:
         """Begin the record, and give up the place: from here on there is something to wait for.
 

@@ -90,9 +90,11 @@ class Beginning:
             return []
         before = self._session.history if self._session else None
         shelf, seen = self._means.recorder.shelf, place.turn.seen
+        count, model = self._means.counter.count_message, settling.model
         messages: list[MessageFacts] = []
         for position in conversation.new_positions(before, whole=whole):
-            mark = (position, conversation.hashes[position])
+            digest = conversation.hashes[position]
+            mark = (position, digest)
             if position in place.taken or mark in seen:
                 continue
             seen.add(mark)
@@ -101,9 +103,7 @@ class Beginning:
                 element,
                 shelf,
                 arrival.bodies,
-                tokens=self._means.counter.count_message(
-                    element, settling.model, digest=conversation.hashes[position]
-                ),
+                tokens=count(element, model, digest=digest),
                 history=whole and position < conversation.tail,
             )
             messages.append(message)
@@ -148,7 +148,8 @@ class Beginning:
         # The same bytes are not taken apart twice: with a long history that is most of the work.
         as_sent = settling.client_body is trial.body
         body = trial.sent if as_sent else shelf.request(masker.request(settling.client_body))
-        snapshot = shelf.whole(masker.body(_snapshot(settling.fields)))
+        # The fields are those of a masked body: what goes by a credential's name is gone already.
+        snapshot = shelf.whole(masker.body(_snapshot(settling.fields), ()))
         arrival.bodies += [body, snapshot]
         conversation = settling.conversation
         metadata: dict[str, Any] = {}

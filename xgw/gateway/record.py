@@ -33,6 +33,9 @@ LONG_BYTES = 1 << 20
 """A provider reads a request of so many bytes for longer than it takes to commit its start."""
 
 
+_UNLOCKED = nullcontext()
+
+
 class Record:
     """One request's entry in the record. It ends once: whatever comes later changes nothing."""
 
@@ -77,7 +80,7 @@ class Record:
     def begin(self, settling: Settling, session: SessionState | None) -> list[Stored]:
         """Place the request and hand its start to the writer; returns the bodies it needs."""
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
-        with self._sessions.held(session) if session else nullcontext() as session:
+        with self._sessions.held(session) if session else _UNLOCKED as session:
             self._session = session
             arrival = Arrival(
                 settling.project_id,
@@ -179,7 +182,7 @@ class Record:
         self._ended = True
         stored = [*bodies]
         session = self._session
-        with session.lock if session else nullcontext():
+        with session.lock if session else _UNLOCKED:
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=clock.now())

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
 
+from xgw.frozen import frozen_thing
 from xgw.resent import HASH_BYTES, Body, Hashes, Run, grown
 from xgw.store.listing import FAN_OUT, Listed, goes_on, levels_over
 from xgw.store.pins import Pins
@@ -55,7 +55,7 @@ NO_HASHES = Hashes()
 Content = TypeVar("Content", bytes, Body)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@frozen_thing
 class Stored:
     """A body's hash and size, the rows that it still needs, and the hashes of its elements.
 

@@ -16,27 +16,32 @@ if TYPE_CHECKING:
     from xgw.store.payloads import Stored
 
 
+LOOKED_AT_FROM = 1024
+"""So many bodies are handed out before it is seen which of them are in nobody's hands any more."""
+
+
 class Pins:
     """The bodies in someone's hands, and during a sweep every hash handed out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._in_hands: weakref.WeakSet[Stored] = weakref.WeakSet()
+        # Not a WeakSet: that works at each that comes and at each that goes, a request has several.
+        self._in_hands: list[weakref.ref[Stored]] = []
+        self._look_at = LOOKED_AT_FROM
         self._pinned: set[str] | None = None
         self.epoch = 0
         """Changes when a sweep begins: what was prepared before may rely on what will go."""
-
-    @property
-    def sweeping(self) -> bool:
+        self.sweeping = False
         """Whether a sweep is under way: then nothing is surely in the store."""
-        return self._pinned is not None
 
     def hand_out(self, stored: Stored, epoch: int) -> bool:
         """Note a body that was prepared in this epoch; False if it has to be prepared anew."""
         with self._lock:
             if epoch != self.epoch:
                 return False
-            self._in_hands.add(stored)
+            self._in_hands.append(weakref.ref(stored))
+            if len(self._in_hands) >= self._look_at:
+                self._forget_gone()
             if self._pinned is not None:
                 self._pinned.add(stored.hash)
                 self._pinned.update(row[0] for row in stored.rows)
@@ -47,12 +52,18 @@ class Pins:
         with self._lock:
             self.epoch += 1
             self._pinned = set()
-            return list(self._in_hands)
+            self.sweeping = True
+            return [stored for found in self._in_hands if (stored := found()) is not None]
 
     def end(self) -> None:
         """The sweep is over."""
         with self._lock:
             self._pinned = None
+            self.sweeping = False
+
+    def _forget_gone(self) -> None:
+        self._in_hands = [found for found in self._in_hands if found() is not None]
+        self._look_at = max(LOOKED_AT_FROM, 2 * len(self._in_hands))
 
     def hold(self, key: str) -> bool:
         """Whether this hash must stay; without a sweep every one."""

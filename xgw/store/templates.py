@@ -32,6 +32,9 @@ _SAID = {
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
+_BEGINNING = 32
+"""Bytes of a part that is looked for."""
+
 
 @frozen
 class Apart:
@@ -70,17 +73,18 @@ def take_apart(body: bytes) -> Apart | None:
     """
     try:
         top = _top.decode(body)
-        lists = (bytes(top.get(name, b"")) for name in ("messages", "input"))
-        raw_list = next((text for text in lists if text[:1] == b"["), None)
-        if raw_list is None:
+        raw_list = bytes(top.get("messages", b""))
+        if raw_list[:1] != b"[":
+            raw_list = bytes(top.get("input", b""))
+        if raw_list[:1] != b"[":
             return None
-        elements = [bytes(element) for element in _elements.decode(raw_list)]
+        elements = [*map(bytes, _elements.decode(raw_list))]
         body.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not elements:
         return None
-    at = body.find(raw_list)
+    at = _find(body, raw_list)
     before, gaps, after = _spacing(raw_list, elements)
     head, tail = body[:at] + before, after + body[at + len(raw_list) :]
     return Apart(head, elements, gaps, tail, bytes(top.get("tools", b"")))
@@ -151,6 +155,15 @@ def take_out_stream(content: bytes) -> tuple[Stream, bytes] | None:
     return Stream(opening.decode(), [len(piece) for piece in pieces], between), literal
 
 
+def _find(text: bytes, part: bytes) -> int:
+    """Where `part` stands first in a text that has it.
+
+    The beginning of a long part is found several times as fast: `find` works out a table for it.
+    """
+    at = text.find(part[:_BEGINNING])
+    return at if text.startswith(part, at) else text.find(part)
+
+
 def _without(text: bytes, part: bytes) -> list[Any]:
     """The text with `part`, if it is worth it and stands there, as a segment of its own."""
     at = text.find(part) if len(part) > WORTH_IT else -1
@@ -161,7 +174,7 @@ def _without(text: bytes, part: bytes) -> list[Any]:
 
 def _spacing(raw_list: bytes, elements: Sequence[bytes]) -> tuple[bytes, list[bytes], bytes]:
     """What stands before the first element, between each two, and after the last."""
-    start = raw_list.find(elements[0])
+    start = _find(raw_list, elements[0])
     position = start + len(elements[0])
     gaps: list[bytes] = []
     gap = b","

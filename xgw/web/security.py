@@ -271,12 +271,15 @@ def _is_preflight(environ: WSGIEnvironment) -> bool:
     )
 
 
+_ALWAYS = tuple((pair[0].lower(), pair) for pair in SECURITY_HEADERS)
+
+
 def _with_headers(start_response: StartResponse, origin: str | None) -> StartResponse:
     def start(
         status: str, headers: list[tuple[str, str]], *exc_info: object
     ) -> Callable[[bytes], object]:
         present = {name.lower() for name, _ in headers}
-        added = [pair for pair in SECURITY_HEADERS if pair[0].lower() not in present]
+        added = [pair for lower, pair in _ALWAYS if lower not in present]
         if origin is not None:
             added += [
                 ("Access-Control-Allow-Origin", origin),

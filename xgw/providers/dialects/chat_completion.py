@@ -63,7 +63,7 @@ def parse_completion(body: bytes, *, status: int = 200) -> Answer:
     model = completion.get("model")
     return Answer(
         choices=described,
-        tool_calls=tuple(call for choice in described for call in _tool_calls(choice)),
+        tool_calls=tuple([call for choice in described for call in _tool_calls(choice)]),
         finish_reason=normalise_finish_reason(finish_raw),
         finish_reason_raw=finish_raw,
         usage=parse_usage(completion.get("usage")),
@@ -111,14 +111,14 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
     index, finish = choice.get("index"), choice.get("finish_reason")
     sent = choice.get("message")
     sent = sent if isinstance(sent, dict) else {}
-    reasoning = (sent.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
     message = {
         "role": sent.get("role") or "assistant",
         "content": sent.get("content"),
         "refusal": sent.get("refusal"),
-        "reasoning_content": next((r for r in reasoning if isinstance(r, str)), None),
+        "reasoning_content": _reasoning(sent),
     }
-    message |= {k: v for k, v in sent.items() if k not in message}
+    for name, value in sent.items():
+        message.setdefault(name, value)
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)
     known = {
@@ -127,7 +127,17 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
         "finish_reason": finish if isinstance(finish, str) and finish else None,
         "logprobs": choice.get("logprobs"),
     }
-    return known | {k: v for k, v in choice.items() if k not in known}
+    for name, value in choice.items():
+        known.setdefault(name, value)
+    return known
+
+
+def _reasoning(sent: dict[str, Any]) -> str | None:
+    """What a message says of the model's reasoning: servers differ in what they call it."""
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        if isinstance(text := sent.get(name), str):
+            return text
+    return None
 
 
 def _tool_calls(choice: dict[str, Any]) -> list[ToolCall]:
@@ -136,6 +146,8 @@ def _tool_calls(choice: dict[str, Any]) -> list[ToolCall]:
     calls = [c for c in sent if isinstance(c, dict)] if isinstance(sent, list) else []
     if isinstance(message.get("function_call"), dict):
         calls.append({"function": message["function_call"]})
+    if not calls:
+        return []
     cut = normalise_finish_reason(choice["finish_reason"]) == "length"
     return [_tool_call(call, incomplete=cut and call is calls[-1]) for call in calls]
 

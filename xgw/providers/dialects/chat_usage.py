@@ -86,19 +86,17 @@ def _parse_details(usage: dict[str, Any]) -> tuple[int | None, int | None, int |
     """Tokens read from a cache, put into one, and spent on reasoning."""
     inputs = _details(usage, "prompt_tokens_details", "input_tokens_details")
     outputs = _details(usage, "completion_tokens_details", "output_tokens_details")
-    cached = _or(
-        _first(inputs, "cached_tokens", "cache_read_tokens"),
-        _first(usage, "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens"),
-    )
-    written = _or(
-        _first(inputs, "cache_write_tokens", "cache_creation_tokens"),
-        _first(usage, "cache_creation_input_tokens", "cache_write_tokens"),
-    )
-    return (
-        cached,
-        written,
-        _or(_first(outputs, "reasoning_tokens"), _first(usage, "reasoning_tokens")),
-    )
+    cached = _first(inputs, "cached_tokens", "cache_read_tokens")
+    if cached is None:
+        others = "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens"
+        cached = _first(usage, *others)
+    written = _first(inputs, "cache_write_tokens", "cache_creation_tokens")
+    if written is None:
+        written = _first(usage, "cache_creation_input_tokens", "cache_write_tokens")
+    reasoning = _first(outputs, "reasoning_tokens")
+    if reasoning is None:
+        reasoning = _first(usage, "reasoning_tokens")
+    return cached, written, reasoning
 
 
 def merge_usage(earlier: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
@@ -166,10 +164,6 @@ def _first(counts: dict[str, Any], *names: str) -> int | None:
         if value is not None and (count := _count(value)) is not None:
             return count
     return None
-
-
-def _or(first: int | None, second: int | None) -> int | None:
-    return second if first is None else first
 
 
 def _count(value: Any) -> int | None:

@@ -81,7 +81,13 @@ def storable(value: Any, levels: int = DEEPEST_RECORD) -> Any:
     if isinstance(value, dict):
         if levels <= 0:
             return None
-        return {encodable(str(k)): storable(v, levels - 1) for k, v in value.items()}
+        return {
+            # Of most objects, counts above all, no value needs a look of its own.
+            encodable(str(k)): v
+            if type(v) is int and 0 <= v <= _LARGEST_INTEGER
+            else storable(v, levels - 1)
+            for k, v in value.items()
+        }
     if isinstance(value, list):
         return [storable(v, levels - 1) for v in value] if levels > 0 else None
     if isinstance(value, float):

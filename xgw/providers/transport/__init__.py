@@ -6,7 +6,6 @@ anything is waited for, a `Call` can be cancelled from any thread and its client
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -59,42 +58,55 @@ class Transport:
         """
         origin = self._find_origin(request)
         head = build_head(request, origin)
-        idle = self._pool.take(origin)
+        idle = self._find_idle(origin, call)
         if idle is not None:
             try:
-                return self._exchange(idle, origin, head, request, timeouts, call, meanwhile)
+                return self._exchange(idle, origin, head, request, timeouts, meanwhile)
             except NoAnswer as failure:
                 if failure.after > _STALE_SECONDS:
                     raise
         if meanwhile is not None:
             meanwhile()
-        fresh = dial(origin, timeouts.connect, call, self._tls_context)
-        return self._exchange(fresh, origin, head, request, timeouts, call, meanwhile)
+        fresh = Wire(dial(origin, timeouts.connect, call, self._tls_context), call)
+        return self._exchange(fresh, origin, head, request, timeouts, meanwhile)
 
     def close(self) -> None:
         """Close the idle connections; those in use are closed when their answers end."""
         self._pool.close()
 
+    def _find_idle(self, origin: Origin, call: Call) -> Wire | None:
+        """An idle connection that looks alive, in the call's hands; None if there is none."""
+        while (sock := self._pool.take(origin)) is not None:
+            wire = Wire(sock, call)
+            try:
+                is_alive = wire.is_alive()
+            except BaseException:
+                wire.close()
+                raise
+            if is_alive:
+                return wire
+            wire.close()
+        return None
+
     def _exchange(
         self,
-        sock: socket.socket,
+        wire: Wire,
         origin: Origin,
         head: bytes,
         request: UpstreamRequest,
         timeouts: Timeouts,
-        call: Call,
         meanwhile: Callable[[], None] | None,
     ) -> UpstreamResponse:
-        wire = Wire(sock, call)
+        name = origin.name
         try:
-            asked = ask(wire, origin.name, head, request.pieces, timeouts, meanwhile)
+            asked = ask(wire, name, head, request.pieces, timeouts, meanwhile)
         except BaseException:
             wire.close()
             raise
         return UpstreamResponse(
             wire,
             asked,
-            name=origin.name,
+            name=name,
             method=request.method,
             timeouts=timeouts,
             finish=lambda wire, alive: self._finish(origin, wire, alive),

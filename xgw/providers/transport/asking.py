@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xgw import clock
+from xgw.frozen import frozen
 from xgw.providers.transport.framing import CutShort, Head, HeadReader, ProtocolFault
 from xgw.providers.transport.requests import Piece, Timeouts
 from xgw.providers.transport.wire import Silence, Wire
@@ -21,7 +21,7 @@ class NoAnswer(UpstreamFailure):
         self.after = after
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A request whose answer has begun: its head, and the bytes after it that came along.
 
@@ -49,7 +49,6 @@ def ask(
     """
     began = clock.monotonic()
     answer = HeadReader()
-    wire.glance()
     try:
         whole = wire.send(head, body, timeouts.idle, answer, meanwhile)
         sent_at = clock.monotonic()

@@ -6,12 +6,14 @@ No sockets here: bytes go in as they were received, in any pieces.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Protocol
 
 from xgw.frozen import frozen
 
 MAX_HEAD = 65536
 _MAX_SIZE_LINE = 4096
+_SHORT_LINE = 128
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
@@ -108,14 +110,23 @@ def _parse_head(block: bytes) -> Head:
     headers = []
     joined: dict[str, str] = {}
     for line in lines:
-        header = _HEADER.fullmatch(line)
-        if header is None:
-            raise ProtocolFault("sent a malformed header line")
-        name, value = header[1], header[2].rstrip(" \t")
-        headers.append((name, value))
-        lower = name.lower()
+        header, lower = (_often if len(line) <= _SHORT_LINE else _parse_line)(line)
+        headers.append(header)
+        value = header[1]
         joined[lower] = f"{joined[lower]},{value}" if lower in joined else value
     return Head(int(matched[1]), int(matched[2]), tuple(headers), joined)
+
+
+def _parse_line(line: str) -> tuple[tuple[str, str], str]:
+    """A header's name and value, and its name in lower case."""
+    header = _HEADER.fullmatch(line)
+    if header is None:
+        raise ProtocolFault("sent a malformed header line")
+    return (header[1], header[2].rstrip(" \t")), header[1].lower()
+
+
+_often = lru_cache(maxsize=512)(_parse_line)
+"""Most lines of an upstream's heads are the same each time."""
 
 
 class Framing(Protocol):

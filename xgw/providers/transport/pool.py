@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections import deque
 
 from xgw import clock
 from xgw.providers.transport.origins import Origin
-from xgw.providers.transport.watching import is_quiet
 
 IDLE_SECONDS = 60.0
 
@@ -23,27 +21,22 @@ class Pool:
     def __init__(self, max_idle: int, idle_seconds: float = IDLE_SECONDS) -> None:
         self._max_idle = max_idle
         self._idle_seconds = idle_seconds
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._idle: dict[Origin, deque[tuple[float, socket.socket]]] = {}
         self._sweeper: threading.Thread | None = None
         self._closed = False
 
     def take(self, origin: Origin) -> socket.socket | None:
-        """A connection that looks alive, now the caller's own; None if there is none."""
-        while True:
-            with self._changed:
-                idle = self._idle.get(origin)
-                if not idle:
-                    return None
-                _, sock = idle.pop()
-            if _is_alive(sock):
-                return sock
-            sock.close()
+        """A connection, now the caller's own, who looks if it is alive; None if there is none."""
+        with self._lock:
+            idle = self._idle.get(origin)
+            return idle.pop()[1] if idle else None
 
     def give(self, origin: Origin, sock: socket.socket) -> None:
         """Keep a connection on which nothing is under way."""
         surplus: socket.socket | None = sock
-        with self._changed:
+        with self._lock:
             if not self._closed and self._max_idle > 0:
                 idle = self._idle.setdefault(origin, deque())
                 surplus = idle.popleft()[1] if len(idle) >= self._max_idle else None
@@ -92,17 +85,3 @@ class Pool:
             if not idle:
                 del self._idle[origin]
         return expired
-
-
-def _is_alive(sock: socket.socket) -> bool:
-    if is_quiet(sock):
-        return True
-    if not isinstance(sock, ssl.SSLSocket):
-        return False
-    try:
-        sock.recv(1)
-    except ssl.SSLWantReadError:
-        return True  # a session ticket or the like
-    except OSError:
-        return False
-    return False

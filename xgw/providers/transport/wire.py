@@ -63,9 +63,26 @@ class Wire:
         """Wait until `receive` is worth another try; False at the deadline."""
         return self._watch.wait(self._needed, deadline) != 0
 
-    def glance(self) -> None:
-        """Look whether the client has gone, without waiting."""
-        self._watch.wait(self._needed, 0)
+    def glance(self) -> bool:
+        """Look whether the client has gone, without waiting; whether the upstream says anything."""
+        return self._watch.wait(self._needed, 0) != 0
+
+    def is_alive(self) -> bool:
+        """Whether a connection that was idle may be used: nothing has come that was not asked for.
+
+        The client is looked after as well: one system call does both.
+        """
+        if not self.glance():
+            return True
+        if not isinstance(self._sock, ssl.SSLSocket):
+            return False
+        try:
+            self._sock.recv(1)
+        except ssl.SSLWantReadError:
+            return True  # a session ticket or the like
+        except OSError:
+            return False
+        return False
 
     def send(
         self,
@@ -81,8 +98,10 @@ class Wire:
         called each time before it is waited for. Raises Silence when `idle` seconds pass in which
         it takes nothing, and what `answer` raises.
         """
-        blocks = _together(head, body)
-        return all(self._send_all(memoryview(block), idle, answer, on_wait) for block in blocks)
+        for block in _together(head, body):
+            if not self._send_all(memoryview(block), idle, answer, on_wait):
+                return False
+        return True
 
     def release(self) -> socket.socket | None:
         """The connection, no longer the call's; None (and closed) if the call was cancelled."""
