@@ -4,8 +4,8 @@ Texts are counted exactly as tiktoken counts them (o200k and cl100k); how messag
 framed is the estimate of `framing`.
 
 The vocabularies take 0.3 s and 65 MB (o200k, the default) and 0.1 s and 45 MB (cl100k). Each is
-loaded once, when `wait` or the first text asks for it: a server that nobody uses needs none. That
-text waits for it, but not for long: counts are None as long as it takes.
+loaded once, when `wait` or the first text asks for it. That text waits for it, but not for long:
+counts are None as long as it takes.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Gateway:
         with place:
             request = self._read(ask, means)
             order = self._order(ask, request)
-            # The first one of all brings the vocabulary: that is no part of its provider's time.
+            # The first one for GPT-4 brings its vocabulary: that is no part of its provider's time.
             means.counter.wait(request.model, PATIENCE_SECONDS)
             exchange = Exchange(means, order, self._refusals)
             call = Call(ask.sock)

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from xgw.events import Envelope
 
 RECOVERY_SECONDS = 5.0
+# Not with the first request: its memory would grow by 60 MB, and its client wait.
+VOCABULARY_SECONDS = 5.0
 FOLLOWED = 100_000
 
 
@@ -137,6 +139,7 @@ class Services:
         self.writer.start()
         self.recorder.start()
         self.prices.start()
+        self.counter.wait(None, VOCABULARY_SECONDS)
         wait_for(self.recovery.reconcile(), RECOVERY_SECONDS)
         self.recovery.start()
         self.following.start()
