@@ -285,7 +285,7 @@ class Transaction:
         run_id: str | None = None,
         step_id: str | None = None,
     ) -> None:
-        """An event of this transaction; its texts are cut at 4 KiB."""
+        """An event; its payload is the transaction's from now on. Its texts are cut at 4 KiB."""
         event = (type, at, project_id, session_id, turn_id, run_id, step_id, payload)
         self._events.append(event)
 
