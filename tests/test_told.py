@@ -17,8 +17,11 @@ from xgw.queries.events import list_events
 from xgw.store import migrations, payloads
 from xgw.store.database import Store
 from xgw.store.digits import packed_id, whole_id
+from xgw.store.emitted import shortened
+from xgw.store.layouts import LAYOUTS, laid_out
 from xgw.store.payloads import Shelf
-from xgw.store.told import WORDS, packed, unpacked
+from xgw.store.rows import digest
+from xgw.store.told import WORDS, packed, packed_at_once, unpacked
 
 TURN = "turn_" + "0" * 12 + "7" + "a" * 19
 ODD = [
@@ -71,6 +74,30 @@ def test_every_value_comes_back(value: Any) -> None:
 def test_what_has_no_layout_stays_readable() -> None:
     assert packed({"a": TURN}) == f'{{"a":"{TURN}"}}'
     assert unpacked('[4,0,"first"]') == [4, 0, "first"]
+
+
+LONG_TEXTS = ["a" * 511, "a" * 512, "a" * 4096, "ä" * 1024]
+
+
+@pytest.mark.parametrize("number", [2, 6, 13])
+@pytest.mark.parametrize("value", [*ODD, *LONG_TEXTS])
+def test_what_is_packed_at_once_is_the_same(number: int, value: Any) -> None:
+    payload: dict[str, Any] = dict.fromkeys(LAYOUTS[number], value)
+    cut, texts = shortened(payload)
+    kept = {name: {"payload": _hash(text)} for name, text in texts.items()}
+    step_by_step = packed(laid_out(cut | kept, TURN, None))
+    at_once = packed_at_once(number, payload, (TURN, None), _hash)
+    assert at_once == (None if isinstance(value, dict | list) else step_by_step)
+
+
+@pytest.mark.parametrize("text", ["a" * 4097, "ä" * 1025])
+def test_what_is_perhaps_to_be_cut_is_not_packed_at_once(text: str) -> None:
+    payload: dict[str, Any] = {**dict.fromkeys(LAYOUTS[13]), "text": text}
+    assert packed_at_once(13, payload, (TURN, None), _hash) is None
+
+
+def _hash(text: str) -> str:
+    return digest(text.encode()).hex()
 
 
 def test_words_keep_their_numbers() -> None:

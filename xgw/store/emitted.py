@@ -11,9 +11,9 @@ from typing import Any
 from xgw import clock
 from xgw.events import TEXTS, Envelope, cut_texts, is_surely_short
 from xgw.store.digits import packed_id
-from xgw.store.layouts import laid_out
+from xgw.store.layouts import NUMBERS, laid_out
 from xgw.store.templates import LONG
-from xgw.store.told import packed
+from xgw.store.told import Keep, packed, packed_at_once
 
 COLUMNS = ("type", "at", "project_id", "session_id", "turn_id", "run_id", "step_id", "payload")
 
@@ -22,6 +22,7 @@ MOST_IN_EVENTS = 65536
 
 Texts = dict[str, str]
 NO_TEXTS: Texts = {}
+Row = tuple[Any, ...]
 
 
 # A tuple is made in a fifth of the time that one with names takes, nine times a request.
@@ -60,7 +61,23 @@ def numbered(events: Iterable[Told], first: int) -> list[Envelope]:
     return [Envelope(seq, *told) for seq, told in enumerate(events, first)]
 
 
-def stored(told: Told, texts: Texts, keep: Callable[[str], str]) -> tuple[Any, ...]:
+def written(event: Told, keep: Keep) -> tuple[Row, Told]:
+    """The row of an event that was emitted, and the event as it is told."""
+    type, at, project, session, turn, run, step, payload = event
+    number = NUMBERS.get(tuple(payload))
+    if number is not None:
+        ids = _packed_ids(session, turn, run, step)
+        # An id that was not minted stays as it is, and may be of any length.
+        if not isinstance(ids[0], str) and not isinstance(ids[1], str):
+            laid = packed_at_once(number, payload, (turn, session), keep)
+            if laid is not None:
+                return (type, clock.to_microseconds(at), project, *ids, laid), event
+    cut, texts = shortened(payload)
+    told = (type, at, project, session, turn, run, step, cut)
+    return _stored(told, texts, keep), told
+
+
+def _stored(told: Told, texts: Texts, keep: Keep) -> Row:
     """An event's row: these texts whole, by the hashes under which `keep` keeps them."""
     type, at, project, session, turn, run, step, payload = told
     if texts:
@@ -70,9 +87,9 @@ def stored(told: Told, texts: Texts, keep: Callable[[str], str]) -> tuple[Any, .
     return (type, clock.to_microseconds(at), project, *ids, laid)
 
 
-def stored_again(envelope: Envelope) -> tuple[Any, ...]:
+def stored_again(envelope: Envelope) -> Row:
     """The row of an event that was told elsewhere, its `seq` first; its texts stay in it."""
-    return (envelope.seq, *stored(_told(envelope), NO_TEXTS, str))
+    return (envelope.seq, *_stored(_told(envelope), NO_TEXTS, str))
 
 
 # A turn's events have three or four such sets.

@@ -106,18 +106,22 @@ LAYOUTS: dict[int, tuple[str, ...]] = {
 OF_TURNS = frozenset({1, 2, 3})
 """Those that begin with the turn's and the session's id."""
 
-_NUMBERS = {fields: number for number, fields in LAYOUTS.items()}
+NUMBERS = {fields: number for number, fields in LAYOUTS.items()}
 
 
 def laid_out(
     payload: dict[str, Any], turn_id: str | None, session_id: str | None
 ) -> dict[str, Any] | list[Any]:
     """What is kept of a payload; the ids are the event's own."""
-    number = _NUMBERS.get(tuple(payload))
+    number = NUMBERS.get(tuple(payload))
     if number is None:
         return payload
-    laid = [number, *payload.values()]
-    if number in OF_TURNS:
+    return without_known([number, *payload.values()], turn_id, session_id)
+
+
+def without_known(laid: list[Any], turn_id: str | None, session_id: str | None) -> list[Any]:
+    """The same list without what the event's own columns say, and without nulls at the end."""
+    if laid[0] in OF_TURNS:
         for place, own in enumerate((turn_id, session_id), 1):
             if own is not None and laid[place] == own:
                 laid[place] = True

@@ -97,13 +97,15 @@ def untouched_row(key: str, content: bytes) -> PayloadRow:
 def packed_rows(rows: Iterable[PayloadRow], there: set[str]) -> Iterator[PayloadRow]:
     """The rows as the store has them, long texts that are not `there` included; all are added."""
     for row in rows:
-        made = [row]
-        if row[2] == UNTOUCHED:
-            made = []
-            put(made, row[0], row[3], there.__contains__)
+        if row[2] != UNTOUCHED:
+            there.add(row[0])
+            yield packed_row(row)
+            continue
+        made: list[PayloadRow] = []
+        put(made, row[0], row[3], there.__contains__)
+        there.update([one[0] for one in made])
         for one in made:
-            there.add(one[0])
-        yield from map(packed_row, made)
+            yield packed_row(one)
 
 
 def packed_row(row: PayloadRow) -> PayloadRow:

@@ -24,6 +24,9 @@ MOST_TEXTS = 64
 # at more often.
 _STRING = re.compile(rb'"(?:[^"]*+"(?<!\\")|[^"\\]*+(?:\\.[^"\\]*+)*+"?)', re.DOTALL)
 
+# Where no quote is escaped: from the end of one literal over all short ones to the next long one.
+_NEXT_LONG = re.compile(rb'[^"]*+(?:"[^"]{0,%d}+"[^"]*+)*+("[^"]{%d,}+")' % (LONG - 3, LONG - 2))
+
 _OPENINGS = (b'"content":"', b'"content": "')
 _SAID = {
     opening: re.compile(opening + rb'((?:[^"\\]++|\\.)*+)"', re.DOTALL) for opening in _OPENINGS
@@ -97,8 +100,7 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
     """
     if len(content) < LONG or content[:1] not in (b"{", b"["):
         return None
-    spans = (found.span() for found in _STRING.finditer(content))
-    long = [(start, end) for start, end in spans if end - start >= LONG]
+    long = _long_strings(content)
     if not 0 < len(long) <= MOST_TEXTS:
         return None
     segments: list[str | bytes] = []
@@ -110,6 +112,20 @@ def take_out_texts(content: bytes) -> list[str | bytes] | None:
         return [*segments, content[done:].decode()]
     except UnicodeDecodeError:
         return None
+
+
+def _long_strings(content: bytes) -> list[tuple[int, int]]:
+    """Where long string literals begin and end; one that is not closed goes on to the end."""
+    # Most backslashes are line breaks: that there are none at all is seen sooner.
+    if not (b"\\" in content and b'\\"' in content):
+        long, done, size = [], 0, len(content)
+        while size - done >= LONG and (found := _NEXT_LONG.match(content, done)):
+            start, done = found.span(1)
+            long.append((start, done))
+        if size - done < LONG or content.count(b'"', done) % 2 == 0:
+            return long
+    spans = (found.span() for found in _STRING.finditer(content))
+    return [(start, end) for start, end in spans if end - start >= LONG]
 
 
 @frozen

@@ -8,6 +8,7 @@ Words in use keep their numbers for good; new ones are added.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,10 @@ import msgspec
 import orjson
 
 from xgw import clock, ids
-from xgw.store.digits import DIGITS, packed_digits
+from xgw.events import TEXTS, is_surely_short
+from xgw.store.digits import DIGITS, packed_digits, packed_hash
+from xgw.store.layouts import LAYOUTS, without_known
+from xgw.store.templates import LONG
 
 WORDS: tuple[str, ...] = (
     "success",
@@ -62,6 +66,12 @@ _ID_LENGTHS = frozenset(len(prefix) + 1 + DIGITS for prefix in ids.PREFIXES)
 _LENGTHS = _ID_LENGTHS | {_TIME_LENGTH}
 _WORD, _TIME, _HASH = 1, 8, 16
 
+# The first place is the layout's number.
+_PLACES = {number: ("", *fields) for number, fields in LAYOUTS.items()}
+
+Keep = Callable[[str], str]
+"""Returns the hash under which a text is kept."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -82,6 +92,37 @@ def packed(laid: dict[str, Any] | list[Any]) -> str | bytes:
             value = _short_reference(value)
         values.append(value)
     return _encode(values)
+
+
+def packed_at_once(
+    number: int, payload: dict[str, Any], own: tuple[str | None, str | None], keep: Keep
+) -> bytes | None:
+    """What is written of a payload of this layout, its long texts kept by themselves.
+
+    It comes to the same as `shortened`, `laid_out` and `packed` do one after the other, and looks
+    at each value once. `own` are the turn's and the session's id. None where there is perhaps a
+    text to be cut, or something inside of a value: few have either.
+    """
+    laid = without_known([number, *payload.values()], *own)
+    names = _PLACES[number]
+    for place, value in enumerate(laid):
+        if value is None:
+            continue
+        kind = type(value)
+        if kind is str:
+            length = len(value)
+            if value in _BY_WORD:
+                laid[place] = _BY_WORD[value]
+            elif length in _LENGTHS:
+                laid[place] = _short_text(value)
+            elif length >= LONG:
+                if not is_surely_short(value):
+                    return None
+                if names[place] in TEXTS:
+                    laid[place] = packed_hash(keep(value))
+        elif kind is dict or kind is list:
+            return None
+    return _encode(laid)
 
 
 def unpacked(kept: str | bytes) -> Any:

@@ -13,7 +13,7 @@ import orjson
 from xgw.events import Envelope
 from xgw.store.binding import json_text
 from xgw.store.digits import packed_hash
-from xgw.store.emitted import COLUMNS, Texts, Told, numbered, shortened, stored, stored_again
+from xgw.store.emitted import COLUMNS, Told, numbered, stored_again, written
 from xgw.store.held import HeldRow, HeldRows
 from xgw.store.pins import Kept
 from xgw.store.rows import (
@@ -61,7 +61,6 @@ class Transaction:
         self._text_of: dict[str, str] = {}
         self._held = HeldRows()
         self._events: list[Told] = []
-        self._event_texts: list[Texts] = []
         self._written: list[Envelope] = []
         self.after_commit: list[Callable[[], None]] = []
 
@@ -286,11 +285,9 @@ class Transaction:
         run_id: str | None = None,
         step_id: str | None = None,
     ) -> None:
-        """An event of this transaction; its texts are cut at 4 KiB."""
-        cut, texts = shortened(payload)
-        told = (type, at, project_id, session_id, turn_id, run_id, step_id, cut)
-        self._events.append(told)
-        self._event_texts.append(texts)
+        """An event; its payload is the transaction's from now on. Its texts are cut at 4 KiB."""
+        event = (type, at, project_id, session_id, turn_id, run_id, step_id, payload)
+        self._events.append(event)
 
     def emit_again(self, envelope: Envelope) -> None:
         """An event that was told elsewhere, under its own `seq`; it is written at once.
@@ -309,10 +306,9 @@ class Transaction:
         events, self._events = self._events, []
         if not events:
             return self._written
-        texts, self._event_texts = self._event_texts, []
-        rows = [stored(*event, self._keep_text) for event in zip(events, texts, strict=True)]
+        rows, told = zip(*[written(event, self._keep_text) for event in events], strict=True)
         last = self.insert_all("INSERT", "events", COLUMNS, rows)
-        self._written += numbered(events, last - len(events) + 1)
+        self._written += numbered(told, last - len(events) + 1)
         return self._written
 
 
