@@ -117,8 +117,9 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
         "refusal": sent.get("refusal"),
         "reasoning_content": _reasoning(sent),
     }
-    for name, value in sent.items():
-        message.setdefault(name, value)
+    if not sent.keys() <= message.keys():
+        for name, value in sent.items():
+            message.setdefault(name, value)
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)
     known = {
@@ -127,8 +128,9 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
         "finish_reason": finish if isinstance(finish, str) and finish else None,
         "logprobs": choice.get("logprobs"),
     }
-    for name, value in choice.items():
-        known.setdefault(name, value)
+    if not choice.keys() <= known.keys():
+        for name, value in choice.items():
+            known.setdefault(name, value)
     return known
 
 
