@@ -196,7 +196,7 @@ class Trial:
             self._ttft_ms = self._since_start(self.relay.released_at)
         usage = self._usage(answer)
         bodies = self._stored_answer(answer)
-        body = self._stored_body()
+        body = self._stored_body(answer)
         response = self.response
         error_type, error_message, http_status, error_body = self._error(failure)
         end = AttemptEnd(
@@ -284,17 +284,17 @@ class Trial:
             output = self._means.masker.body(output_of(answer), ())
         return [self._means.recorder.shelf.whole(output)]
 
-    def _stored_body(self) -> Stored | None:
+    def _stored_body(self, answer: Answer | None) -> Stored | None:
         content = self.capture.content()
         if not content:
             return None
-        return self._means.recorder.shelf.whole(self._means.masker.body(content))
+        names = answer.names if answer is not None and not self.capture.truncated else None
+        return self._means.recorder.shelf.whole(self._means.masker.body(content, names))
 
     def _context_tokens(self, usage: Usage) -> int | None:
         facts = self.facts
-        if not facts.is_said:
-            return None
-        return facts.input_tokens if usage.input_tokens is None else usage.input_tokens
+        sent = facts.input_tokens if usage.input_tokens is None else usage.input_tokens
+        return sent if facts.is_said else None
 
     def _since_start(self, moment: float) -> int:
         return max(0, round((moment - self._started) * 1000))
