@@ -66,11 +66,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         return begun
 
     def _is_usual(self, status: str) -> bool:
-        return (
-            self.req.method != "HEAD"
-            and status[:3] not in _BODILESS
-            and _STATUS.fullmatch(status) is not None
-        )
+        return self.req.method != "HEAD" and _is_usual_status(status)
 
     def send_headers(self) -> None:
         """Send the head, once."""
@@ -169,6 +165,11 @@ def _spell(headers: list[tuple[str, str]]) -> tuple[str, int] | None:
     if not (length.isascii() and length.isdecimal() and _VALUES.fullmatch("".join(values))):
         return None
     return lines % tuple(values), int(length)
+
+
+@lru_cache(maxsize=128)
+def _is_usual_status(status: str) -> bool:
+    return status[:3] not in _BODILESS and _STATUS.fullmatch(status) is not None
 
 
 @lru_cache(maxsize=128)
