@@ -35,6 +35,7 @@ from xgw.store.rows import opened
 
 CLIENT_KEY = "xk-client-of-the-team-0001"
 OWN_KEY = "sk-the-clients-own-key-0002"
+ISSUED = "what-the-provider-issues-0003"
 HIDDEN = PROVIDER_KEY.replace("-SECRET-", "***")[:6] + "********" + PROVIDER_KEY[-4:]
 
 
@@ -54,7 +55,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     }
     with gate_and_model(tmp_path_factory.mktemp("secrets"), model, **tables) as gate:
         yield gate
-        check_store(gate, CLIENT_KEY, "header-value-77")
+        check_store(gate, CLIENT_KEY, "header-value-77", ISSUED)
 
 
 @pytest.fixture
@@ -78,6 +79,8 @@ def body(text: str) -> Row:
     return completion(text, call("c1", arguments=orjson.dumps({"key": text}).decode()))
 
 
+NOT_QUITE_JSON = b',"x":NaN,' + orjson.dumps(completion())[1:]
+
 ECHOES: dict[str, Answer] = {
     "error": whole({"error": {"message": f"no such key: {PROVIDER_KEY}"}}, status="401 No"),
     "error, partly": whole({"error": {"message": f"bad key {HIDDEN}"}}, status="401 No"),
@@ -86,6 +89,8 @@ ECHOES: dict[str, Answer] = {
     "error in a 200": whole({"error": {"message": PROVIDER_KEY}}),
     "header": whole(completion(), headers=f"X-Echo: Bearer {PROVIDER_KEY}\r\n"),
     "text": whole(body(f"your key is {PROVIDER_KEY}, keep it")),
+    "field": whole(completion() | {"access_token": ISSUED}),
+    "field, not quite JSON": whole(orjson.dumps({"access_token": ISSUED})[:-1] + NOT_QUITE_JSON),
     "stream": stream(delta("it is "), delta(PROVIDER_KEY), finish(), DONE),
     "stream in pieces": stream(delta(PROVIDER_KEY[:9]), delta(PROVIDER_KEY[9:]), finish(), DONE),
     "reasoning": stream(delta(None, reasoning_content=PROVIDER_KEY), finish(), DONE),

@@ -66,6 +66,8 @@ class Answer:
     finish_reason_raw: str | None = None
     usage: Usage | None = None
     model: str | None = None
+    names: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    """The fields of the one JSON object that it came as; None where that was no strict JSON."""
 
     def message(self) -> dict[str, Any]:
         """The message of choice 0, empty if nothing has arrived."""

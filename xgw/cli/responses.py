@@ -29,9 +29,10 @@ log = logging.getLogger("xgw.server")
 TOGETHER_BYTES = 65536
 """Length up to which a body is joined with its head: a longer one takes longer to copy."""
 
-_LINES = re.compile(r"(?:[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_VALUES = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _STATUS = re.compile(r"[2-5][0-9]{2} [ -~]*")
 _LONGEST_NAME = 64
+_MOST_LINES = 64
 _BLANKS = " \t"
 _BODILESS = frozenset({"204", "304"})
 
@@ -65,11 +66,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         return begun
 
     def _is_usual(self, status: str) -> bool:
-        return (
-            self.req.method != "HEAD"
-            and status[:3] not in _BODILESS
-            and _STATUS.fullmatch(status) is not None
-        )
+        return self.req.method != "HEAD" and _is_usual_status(status)
 
     def send_headers(self) -> None:
         """Send the head, once."""
@@ -159,29 +156,39 @@ def _send(response: Response, application: WSGIApplication, environ: dict[str, A
 
 def _spell(headers: list[tuple[str, str]]) -> tuple[str, int] | None:
     """Header lines and the length that they tell; None where gunicorn has to look at them."""
-    lines = []
-    length = ""
-    for name, value in headers:
-        lower = _plain_name(name) if len(name) <= _LONGEST_NAME else None
-        if lower is None:
-            return None
-        if lower == "content-length":
-            if length:
-                return None
-            length = value
-        lines.append(f"{name}: {value.strip(_BLANKS)}\r\n")
-    text = "".join(lines)
-    if not (length.isascii() and length.isdecimal()) or text.count("\r\n") != len(lines):
+    form = _form(tuple([name for name, _ in headers])) if len(headers) <= _MOST_LINES else None
+    if form is None:
         return None
-    return (text, int(length)) if _LINES.fullmatch(text) else None
+    lines, length_at = form
+    values = [value.strip(_BLANKS) for _, value in headers]
+    length = headers[length_at][1]
+    if not (length.isascii() and length.isdecimal() and _VALUES.fullmatch("".join(values))):
+        return None
+    return lines % tuple(values), int(length)
 
 
-@lru_cache(maxsize=512)
-def _plain_name(name: str) -> str | None:
-    """A header's name in lower case; None if it is none, or concerns the connection alone."""
-    if TOKEN_RE.fullmatch(name) is None or util.is_hoppish(name):
+@lru_cache(maxsize=128)
+def _is_usual_status(status: str) -> bool:
+    return status[:3] not in _BODILESS and _STATUS.fullmatch(status) is not None
+
+
+@lru_cache(maxsize=128)
+def _form(names: tuple[str, ...]) -> tuple[str, int] | None:
+    """What lines of these names are made of, and which of them tells the length.
+
+    None if one is no name, or concerns the connection alone, and without just one that tells it.
+    Most answers have the same names.
+    """
+    if any(len(name) > _LONGEST_NAME or not _is_plain(name) for name in names):
         return None
-    return name.lower()
+    lengths = [at for at, name in enumerate(names) if name.lower() == "content-length"]
+    if len(lengths) != 1:
+        return None
+    return "".join([f"{name.replace('%', '%%')}: %s\r\n" for name in names]), lengths[0]
+
+
+def _is_plain(name: str) -> bool:
+    return TOKEN_RE.fullmatch(name) is not None and not util.is_hoppish(name)
 
 
 @lru_cache(maxsize=2)

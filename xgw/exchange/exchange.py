@@ -192,10 +192,8 @@ class Exchange:
     # -- one try -------------------------------------------------------------------------------
 
     def _ask(self, call: Call, meanwhile: Callable[[], None]) -> Opened:
-        config = self._means.config.gateway
-        timeouts = Timeouts(
-            config.timeouts.connect, config.timeouts.first_byte, config.timeouts.idle
-        )
+        limits = self._means.config.gateway.timeouts
+        timeouts = Timeouts(limits.connect, limits.first_byte, limits.idle)
         trial = self.trial
         response = self._means.transport.send(trial.request, timeouts, call, meanwhile)
         trial.response = response
@@ -218,7 +216,9 @@ class Exchange:
             return self._whole_of_stream(response, head)
         body = self._read_whole(response, head)
         self.trial.ttft()
-        return Opened(response.headers, body=repair_completion(body), answer=parse_completion(body))
+        answer = parse_completion(body)
+        whole = body if answer.names else repair_completion(body)  # strict JSON needs none
+        return Opened(response.headers, body=whole, answer=answer)
 
     def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
         """The first bytes tell what the body is; a stream that says it is one may be slow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import compress
 
 from xgw.config import Provider
 
@@ -96,17 +97,29 @@ def credential(provider: Provider, client: Iterable[tuple[str, str]] = ()) -> li
     return [("authorization", f"Bearer {provider.api_key}")]
 
 
-def to_client(upstream: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The upstream's headers as the client gets them."""
-    upstream = list(upstream)
-    named = _named_by_connection(upstream)
-    return [
-        (name, value)
-        for name, value in upstream
-        if (lower := name.lower()) not in NOT_RETURNED
-        and lower not in named
-        and not lower.startswith(NOT_RETURNED_PREFIX)
-    ]
+def to_client(
+    upstream: Iterable[tuple[str, str]], own: frozenset[str] = frozenset()
+) -> list[tuple[str, str]]:
+    """The upstream's headers as the client gets them; those in `own` xgw says itself."""
+    upstream = tuple(upstream)
+    pass_on, is_named = _returned(tuple([name for name, _ in upstream]), own)
+    passed = [*compress(upstream, pass_on)]
+    if is_named:
+        named = _named_by_connection(upstream)
+        passed = [header for header in passed if header[0].lower() not in named]
+    return passed
+
+
+@lru_cache(maxsize=64)
+def _returned(names: tuple[str, ...], own: frozenset[str]) -> tuple[tuple[bool, ...], bool]:
+    """Which of an answer's headers go on by their names; whether it says more in `Connection`.
+
+    Most answers have the same ones.
+    """
+    lower = [name.lower() for name in names]
+    left_out = NOT_RETURNED | own
+    pass_on = [n not in left_out and not n.startswith(NOT_RETURNED_PREFIX) for n in lower]
+    return tuple(pass_on), "connection" in lower
 
 
 def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:

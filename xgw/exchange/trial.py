@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from functools import cached_property
-from typing import Any
 
 from xgw import clock, ids
 from xgw.exchange.answers import (
@@ -15,9 +13,8 @@ from xgw.exchange.answers import (
     tool_calls_of,
     without_secrets,
 )
-from xgw.exchange.headers import find
 from xgw.exchange.means import Means
-from xgw.exchange.order import PATHS, Order, body_for, build_request
+from xgw.exchange.order import PATHS, Order, body_for, build_request, labels_of
 from xgw.exchange.relay import Capture, Relay
 from xgw.exchange.routing import Target
 from xgw.providers.errors import error_answer
@@ -58,6 +55,9 @@ class Trial:
         self._history = history
         self._input_tokens = input_tokens
         self._starts_at: datetime.datetime | None = None
+        # Not `cached_property`: before Python 3.12 that works out one try's at a time, of all.
+        self._sent: Stored | None = None
+        self._facts: AttemptFacts | None = None
         self.body = body_for(order, target, ask_usage=asks_usage)
         self.request = build_request(order, target, self.body)
         self.asked_usage = asks_usage
@@ -76,10 +76,13 @@ class Trial:
         self._ttft_ms: int | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
 
-    @cached_property
+    @property
     def sent(self) -> Stored:
         """Its body, as it is stored."""
-        return self._means.recorder.shelf.request(self._means.masker.request(self.body))
+        if self._sent is None:
+            means = self._means
+            self._sent = means.recorder.shelf.request(means.masker.request(self.body))
+        return self._sent
 
     def describe(
         self, history: str | None, input_tokens: int | None, starts_at: datetime.datetime
@@ -87,9 +90,14 @@ class Trial:
         """What its facts are to say, before anyone has asked for them; see `Exchange.describe`."""
         self._history, self._input_tokens, self._starts_at = history, input_tokens, starts_at
 
-    @cached_property
+    @property
     def facts(self) -> AttemptFacts:
         """What is recorded of it from the start."""
+        if self._facts is None:
+            self._facts = self._first_facts()
+        return self._facts
+
+    def _first_facts(self) -> AttemptFacts:
         order, target = self._order, self._target
         return AttemptFacts(
             step_id=ids.mint("step"),
@@ -105,7 +113,7 @@ class Trial:
             input_tokens=self._input_tokens,
             context_window=order.window
             or self._means.prices.context_window(target.model, target.provider),
-            metadata=_labels(order),
+            metadata=labels_of(order),
             parent_step_id=order.parent_step_id,
         )
 
@@ -188,13 +196,17 @@ class Trial:
             self._ttft_ms = self._since_start(self.relay.released_at)
         usage = self._usage(answer)
         bodies = self._stored_answer(answer)
-        body = self._stored_body()
+        body = self._stored_body(answer)
         response = self.response
+        error_type, error_message, http_status, error_body = self._error(failure)
         end = AttemptEnd(
             status=status,
             ended_at=clock.now(),
             latency_ms=self._since_start(clock.monotonic()),
-            **self._error(failure),
+            error_type=error_type,
+            error_message=error_message,
+            http_status=http_status,
+            error_body=error_body,
             wire_status=response.status if response else None,
             model=(answer.model if answer else None) or self._target.model,
             finish_reason=answer.finish_reason if answer else None,
@@ -217,10 +229,13 @@ class Trial:
         )
         return end, [*bodies, *([body] if body else [])]
 
-    def _error(self, failure: UpstreamFailure | None) -> dict[str, Any]:
+    def _error(
+        self, failure: UpstreamFailure | None
+    ) -> tuple[str | None, str | None, int | None, str | None]:
+        """Its type and message, the status that it counts as, and the body that told of it."""
         status = self.response.status if self.response else None
         if failure is None:
-            return {"http_status": status}
+            return None, None, status, None
         message, error_body = failure.message, None
         if failure.body is not None and failure.http_status is not None:
             _, shown = error_answer(
@@ -233,12 +248,8 @@ class Trial:
             message = shown["error"]["message"]
             text = failure.body.decode("utf-8", "replace")
             error_body = self._means.masker.text(text)[:ERROR_BODY_CHARACTERS]
-        return {
-            "error_type": failure.error_type,
-            "error_message": self._means.masker.text(message),
-            "http_status": failure.http_status or status,
-            "error_body": error_body,
-        }
+        message = self._means.masker.text(message)
+        return failure.error_type, message, failure.http_status or status, error_body
 
     def _usage(self, answer: Answer | None) -> Usage:
         """What the provider reported; where it reported nothing, a marked estimate of the text."""
@@ -273,28 +284,17 @@ class Trial:
             output = self._means.masker.body(output_of(answer), ())
         return [self._means.recorder.shelf.whole(output)]
 
-    def _stored_body(self) -> Stored | None:
+    def _stored_body(self, answer: Answer | None) -> Stored | None:
         content = self.capture.content()
         if not content:
             return None
-        return self._means.recorder.shelf.whole(self._means.masker.body(content))
+        names = answer.names if answer is not None and not self.capture.truncated else None
+        return self._means.recorder.shelf.whole(self._means.masker.body(content, names))
 
     def _context_tokens(self, usage: Usage) -> int | None:
-        return _first(usage.input_tokens, self.facts.input_tokens) if self.facts.is_said else None
+        facts = self.facts
+        sent = facts.input_tokens if usage.input_tokens is None else usage.input_tokens
+        return sent if facts.is_said else None
 
     def _since_start(self, moment: float) -> int:
         return max(0, round((moment - self._started) * 1000))
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _labels(order: Order) -> dict[str, Any] | None:
-    """What the client says of itself, its own retries; what the call is for; which agent asks."""
-    if order.purpose is not None:
-        return {"purpose": order.purpose}
-    count = find(order.headers, "x-stainless-retry-count") or "0"
-    retried = {"client_retry_count": count} if count.isdecimal() and count != "0" else {}
-    agent = {"agent_name": order.agent_name} if order.agent_name else {}
-    return retried | agent or None

@@ -22,6 +22,9 @@ from xgw.values import Answer, UpstreamFailure
 
 HEARTBEAT = b": heartbeat\n\n"
 
+_TYPE = frozenset({"content-type"})
+_OF_STREAMS = _TYPE.union(name.lower() for name, _ in STREAM_HEADERS)
+
 
 def _at_once() -> None:
     """There is nothing to wait for."""
@@ -237,13 +240,11 @@ def to_client_list(headers: Headers) -> Headers:
 
 
 def _json_headers(upstream: Headers) -> list[tuple[str, str]]:
-    passed = [(n, v) for n, v in to_client(upstream) if n.lower() != "content-type"]
-    return [*passed, ("Content-Type", "application/json")]
+    return [*to_client(upstream, _TYPE), ("Content-Type", "application/json")]
 
 
 def _stream_headers(upstream: Headers) -> list[tuple[str, str]]:
-    own = {"content-type", *(name.lower() for name, _ in STREAM_HEADERS)}
-    passed = [(n, v) for n, v in to_client(upstream) if n.lower() not in own]
+    passed = to_client(upstream, _OF_STREAMS)
     return [*passed, ("Content-Type", "text/event-stream; charset=utf-8"), *STREAM_HEADERS]
 
 

@@ -161,13 +161,16 @@ def read_conversation(
     hashes: Hashes,
     run: Run | None = None,
     roles: Roles | None = None,
+    *,
+    goes_on: bool = True,
 ) -> Conversation:
     """A conversation from its elements' hashes and those elements that are not in a known run.
 
-    `roles` are the run's.
+    `roles` are the run's. One that `goes_on` has the roles of its beginnings too: later bodies are
+    compared with these.
     """
     total, known = len(hashes), len(run) if run is not None else 0
-    count = max(known, total - LATEST + 1)
+    count = max(known, total - LATEST + 1) if goes_on else total
     speakers = (roles or Roles()).then(new[: count - known], hashes, known)
     by_count = {count: speakers}
     for at in range(count, total):

@@ -38,6 +38,7 @@ from xgw.providers.dialects.chat_request import (
 )
 from xgw.providers.transport import Call
 from xgw.resent import HASH_BYTES, MARK, Body, Hashes
+from xgw.store.payloads import RUNS_FROM
 
 MARKED = orjson.loads(MARK)
 
@@ -269,7 +270,9 @@ def _conversation(request: _Request, hashes: Hashes) -> Conversation:
     before = run.hashes.joined if run is not None else b""
     if len(hashes) != len(before) // HASH_BYTES + len(request.messages):
         hashes = Hashes(before + b"".join(map(_digest, request.messages)))
-    return read_conversation(request.messages, hashes, run, roles)
+    # Of shorter bodies nothing is remembered.
+    goes_on = request.body.size >= RUNS_FROM
+    return read_conversation(request.messages, hashes, run, roles, goes_on=goes_on)
 
 
 def _without_identifiers(body: Body, identity: Identity) -> Body:

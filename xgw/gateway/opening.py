@@ -66,6 +66,7 @@ class Beginning:
         whole = first or (session is not None and session.is_empty)
         messages = self._messages(arrival, place, whole=whole)
         identity = settling.identity
+        attempt = self._exchange.facts
         return Opening(
             scope=place.turn.scope,
             at=arrival.at,
@@ -77,9 +78,9 @@ class Beginning:
             resumed=place.resumed,
             results=tuple(place.results),
             messages=tuple(messages),
-            attempt=self._exchange.facts,
-            context_tokens=self._exchange.facts.input_tokens,
-            context_window=self._exchange.facts.context_window,
+            attempt=attempt,
+            context_tokens=attempt.input_tokens,
+            context_window=attempt.context_window,
         )
 
     def _messages(self, arrival: Arrival, place: Place, *, whole: bool) -> list[MessageFacts]:

@@ -11,6 +11,8 @@ from xgw.store.payloads import Shelf, Stored
 SYSTEM_ROLES = ("system", "developer")
 LARGE_PART = 65536
 
+_USUAL = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
+
 
 def text_of(content: Any) -> str | None:
     """The plain text of a content value; None if it holds none."""
@@ -91,8 +93,9 @@ def answer_message(
 
 def _beyond_text(element: dict[str, Any]) -> dict[str, Any]:
     """Reasoning, refusal and whatever else an element carries beside its text."""
-    known = ("role", "content", "tool_calls", "tool_call_id", "name")
-    return {k: v for k, v in element.items() if k not in known and v not in (None, "")}
+    if element.keys() <= _USUAL:
+        return {}
+    return {k: v for k, v in element.items() if k not in _USUAL and v not in (None, "")}
 
 
 def _calls_of(element: dict[str, Any]) -> Any:

@@ -48,8 +48,8 @@ class Listed:
     def of(cls, run: Run | None, apart: Apart) -> Listed:
         """The list of a body; in a folded one a mark stands for the run."""
         new = apart.elements if run is None else apart.elements[1:]
-        known = Hashes() if run is None else run.hashes
-        return cls(run, new, known.then(b"".join(map(digest, new))))
+        joined = b"".join(map(digest, new))
+        return cls(run, new, Hashes(joined) if run is None else run.hashes.then(joined))
 
     def element(self, position: int) -> bytes:
         """One element's bytes."""

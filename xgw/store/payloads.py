@@ -167,7 +167,7 @@ class Shelf:
     def _templated(self, body: Body, apart: Apart) -> Stored:
         listed = Listed.of(body.run, apart)
         hashes, size, run = listed.hashes, body.size, None
-        if apart.gap is not None and size >= RUNS_FROM:
+        if size >= RUNS_FROM and apart.gap is not None:
             run, own = grown(body, apart.before, listed.new, apart.gap, hashes, apart.after)
             key = own.hex()
         else:

@@ -56,9 +56,7 @@ def read_body(environ: WSGIEnvironment, limit: int) -> bytes:
         body = _read(environ["wsgi.input"], announced, limit)
     if len(body) > limit:
         raise _over(limit)
-    if announced is not None and len(body) < announced:
-        raise _ended_early()
-    return body
+    return body if announced is None else _whole(body, announced)
 
 
 def receive(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
@@ -87,16 +85,18 @@ def take_body(
     length = environ.get("CONTENT_LENGTH", "")
     announced = int(length) if length.isascii() and length.isdigit() and len(length) < 10 else 0
     coded = "HTTP_TRANSFER_ENCODING" in environ or "HTTP_CONTENT_ENCODING" in environ
-    if coded or not RUNS_FROM <= announced <= limit:
+    if coded or not 0 < announced <= limit:
         return read_body(environ, limit)
-    stream, taking = environ["wsgi.input"], new_taking()
+    stream = environ["wsgi.input"]
+    if announced < RUNS_FROM:
+        with _TRANSLATED:
+            return _whole(_read(stream, announced, limit), announced)
+    taking = new_taking()
     with _BLOCKS.lent() as block, _TRANSLATED:
         left = announced - (size := _fill(stream, block, announced))
         if not taking.begin(block, size):
-            body = b"".join((bytes(block[:size]), _read(stream, left, limit)))
-            if len(body) < announced:
-                raise _ended_early()
-            return body
+            rest = _read(stream, left, limit)
+            return _whole(b"".join((bytes(block[:size]), rest)), announced)
         while left:
             size = _fill(stream, block, left)
             if not size:
@@ -204,6 +204,12 @@ class _Translated:
 
 
 _TRANSLATED = _Translated()
+
+
+def _whole(body: bytes, announced: int) -> bytes:
+    if len(body) < announced:
+        raise _ended_early()
+    return body
 
 
 def _ended_early() -> ApiError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 EXPOSED_HEADERS = (
     "X-Session-Id",
     "X-Turn-Id",
@@ -14,6 +16,8 @@ EXPOSED_HEADERS = (
 
 SECURITY_HEADERS = (("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"))
 """On every answer that does not say otherwise."""
+
+_BY_LOWER_NAME = tuple((pair[0].lower(), pair) for pair in SECURITY_HEADERS)
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -42,3 +46,10 @@ RAW_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """On a body as it was, which may be anything: it is text, and nothing in it is run."""
+
+
+@lru_cache(maxsize=128)
+def security_headers_beside(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Those that an answer still lacks whose headers have these names: most have the same ones."""
+    present = {name.lower() for name in names}
+    return tuple([pair for lower, pair in _BY_LOWER_NAME if lower not in present])

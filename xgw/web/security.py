@@ -12,7 +12,7 @@ from xgw.config import Config, rules
 from xgw.errors import ApiError
 from xgw.recording.keys import digest
 from xgw.web.bodies import check_json_type, has_body
-from xgw.web.headers import EXPOSED_HEADERS, PAGE_HEADERS, SECURITY_HEADERS
+from xgw.web.headers import EXPOSED_HEADERS, PAGE_HEADERS, security_headers_beside
 from xgw.web.logins import Logins, login_url
 from xgw.web.origins import (
     check_host,
@@ -271,21 +271,17 @@ def _is_preflight(environ: WSGIEnvironment) -> bool:
     )
 
 
-_ALWAYS = tuple((pair[0].lower(), pair) for pair in SECURITY_HEADERS)
-
-
 def _with_headers(start_response: StartResponse, origin: str | None) -> StartResponse:
     def start(
         status: str, headers: list[tuple[str, str]], *exc_info: object
     ) -> Callable[[bytes], object]:
-        present = {name.lower() for name, _ in headers}
-        added = [pair for lower, pair in _ALWAYS if lower not in present]
+        added = security_headers_beside(tuple([name for name, _ in headers]))
         if origin is not None:
-            added += [
+            added += (
                 ("Access-Control-Allow-Origin", origin),
                 ("Access-Control-Expose-Headers", ", ".join(EXPOSED_HEADERS)),
                 ("Vary", "Origin"),
-            ]
+            )
         return start_response(status, [*headers, *added], *exc_info)  # type: ignore[arg-type]
 
     return start

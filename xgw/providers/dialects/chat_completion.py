@@ -17,7 +17,7 @@ from xgw.providers.dialects.loose_json import (
     json_text,
     members,
     null_constants,
-    parse_any,
+    parse_and_judge,
     parse_loose,
     raw,
     show_lone_surrogates,
@@ -48,7 +48,7 @@ def parse_completion(body: bytes, *, status: int = 200) -> Answer:
     upstream_protocol_error for a body that is not understood.
     """
     try:
-        completion = parse_any(body)
+        completion, strict = parse_and_judge(body)
     except ValueError:
         raise build_protocol_failure("the answer is not JSON", body, status=status) from None
     failure = find_failure(completion, body)
@@ -68,6 +68,7 @@ def parse_completion(body: bytes, *, status: int = 200) -> Answer:
         finish_reason_raw=finish_raw,
         usage=parse_usage(completion.get("usage")),
         model=model if isinstance(model, str) and model else None,
+        names=tuple(completion) if strict else None,
     )
 
 
@@ -117,8 +118,9 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
         "refusal": sent.get("refusal"),
         "reasoning_content": _reasoning(sent),
     }
-    for name, value in sent.items():
-        message.setdefault(name, value)
+    if not sent.keys() <= message.keys():
+        for name, value in sent.items():
+            message.setdefault(name, value)
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)
     known = {
@@ -127,8 +129,9 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
         "finish_reason": finish if isinstance(finish, str) and finish else None,
         "logprobs": choice.get("logprobs"),
     }
-    for name, value in choice.items():
-        known.setdefault(name, value)
+    if not choice.keys() <= known.keys():
+        for name, value in choice.items():
+            known.setdefault(name, value)
     return known
 
 

@@ -57,7 +57,7 @@ def parse_request(body: bytes, max_depth: int = 200) -> ChatRequest:
     metadata = fields.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise _wrong("metadata", "an object")
-    options, tools, user = (fields.get(name) for name in ("stream_options", "tools", "user"))
+    options, tools, user = fields.get("stream_options"), fields.get("tools"), fields.get("user")
     return ChatRequest(
         model=model,
         stream=bool(stream),

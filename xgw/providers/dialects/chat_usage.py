@@ -10,6 +10,9 @@ from xgw.values import Usage
 # Sums of a few of them still are integers of the store, and of JSON's readers.
 _LARGEST_COUNT = 2**53 - 1
 
+_WITHOUT_DETAILS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+"""All that most servers say besides OpenAI's own."""
+
 _FINISH_REASONS = {
     "stop": ("eos", "eos_token", "end_turn", "stop_sequence", "end", "complete", "completed"),
     "length": (
@@ -58,7 +61,9 @@ def parse_usage(usage: Any) -> Usage | None:
     input_tokens = _first(usage, "prompt_tokens", "input_tokens")
     output_tokens = _first(usage, "completion_tokens", "output_tokens")
     total = _first(usage, "total_tokens")
-    cached, written, reasoning = _parse_details(usage)
+    cached = written = reasoning = None
+    if not usage.keys() <= _WITHOUT_DETAILS:
+        cached, written, reasoning = _parse_details(usage)
 
     beside = (cached or 0) + (written or 0)
     if beside or reasoning:

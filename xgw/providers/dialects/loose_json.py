@@ -51,11 +51,16 @@ def parse_loose(text: bytes, *, constants: bool = True) -> Any:
 
 def parse_any(text: bytes) -> Any:
     """The value of an answer's JSON, fit to be stored. Raises ValueError if it is not JSON."""
+    return parse_and_judge(text)[0]
+
+
+def parse_and_judge(text: bytes) -> tuple[Any, bool]:
+    """The same, and whether a strict parser read it."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return storable(parse_loose(text))
-    return storable(value) if is_deeper(text, value, DEEPEST_RECORD) else value
+        return storable(parse_loose(text)), False
+    return (storable(value) if is_deeper(text, value, DEEPEST_RECORD) else value), True
 
 
 def null_constants(text: bytes) -> bytes:

@@ -15,6 +15,8 @@ def new_decoder(head: Head) -> Decoder | None:
 
     Raises ProtocolFault for an encoding that cannot be undone.
     """
+    if "content-encoding" not in head.joined:
+        return None
     encodings = [e.lower() for e in head.values("content-encoding") if e.lower() != "identity"]
     if not encodings:
         return None

@@ -50,6 +50,9 @@ class Head:
 
     def keeps_alive(self) -> bool:
         """Whether its connection may serve another request."""
+        joined = self.joined
+        if "transfer-encoding" not in joined and "connection" not in joined:
+            return self.version == 1
         tokens = {token.lower() for token in self.values("connection")}
         if self.values("transfer-encoding") and (
             self.version == 0 or self.values("content-length")
@@ -149,11 +152,12 @@ def new_framing(head: Head, method: str) -> Framing:
     """How the body that follows `head` is delimited (RFC 9112, 6.3). Raises ProtocolFault."""
     if method == "HEAD" or head.status in (204, 304):
         return Sized(0)
-    codings = [coding.lower() for coding in head.values("transfer-encoding")]
-    if codings == ["chunked"]:
-        return Chunked()
-    if codings and codings != ["identity"]:
-        raise ProtocolFault("sent a body with an unknown transfer encoding")
+    if "transfer-encoding" in head.joined:
+        codings = [coding.lower() for coding in head.values("transfer-encoding")]
+        if codings == ["chunked"]:
+            return Chunked()
+        if codings and codings != ["identity"]:
+            raise ProtocolFault("sent a body with an unknown transfer encoding")
     lengths = set(head.values("content-length"))
     if not lengths:
         return UntilClose()
