@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 
-from xgw.accounting.prices import PriceBook, combine_sources
+from xgw.accounting.prices import PriceBook
 from xgw.values import Usage
 
 
@@ -220,23 +219,3 @@ def test_the_network_is_never_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     book.start()
     book.load()
     assert book.cost_usd("gpt-4o", Usage(input_tokens=1, output_tokens=1)) is not None
-
-
-@pytest.mark.parametrize(
-    ("sources", "combined"),
-    [
-        ([], None),
-        ([None, None], None),
-        (["provider"], "provider"),
-        (["provider", "provider"], "provider"),
-        (["provider", None], "partial"),
-        (["provider", "partial"], "partial"),
-        (["partial"], "partial"),
-        (["provider", "estimated"], "estimated"),
-        (["estimated", None], "estimated"),
-        (["estimated", "partial", "provider"], "estimated"),
-    ],
-)
-def test_the_source_of_a_total(sources: Sequence[str | None], combined: str | None) -> None:
-    assert combine_sources(sources) == combined
-    assert combine_sources(reversed(sources)) == combined

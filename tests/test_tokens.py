@@ -100,7 +100,6 @@ def test_counts_texts_as_openai_documents_them(
 ) -> None:
     assert counter.count_text(text, "gpt-4o") == o200k
     assert counter.count_text(text, "gpt-4") == cl100k
-    assert counter.estimate_output(text, "gpt-4o") == o200k
 
 
 @pytest.mark.parametrize(

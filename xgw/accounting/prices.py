@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from xgw.frozen import frozen
-from xgw.values import Usage, UsageSource
+from xgw.values import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
@@ -230,20 +230,6 @@ class _Table:
         every = self.providers()
         found = (provider.find_model(name, all_providers=every) for name in names)
         return next((model for model in found if model), None)
-
-
-def combine_sources(sources: Iterable[str | None]) -> UsageSource | None:
-    """The `usage_source` of a total over parts; leave out parts that can have used nothing.
-
-    `estimated` if any part is; `partial` if any part is that or unknown while another is known;
-    `provider` if all are; None if nothing is known.
-    """
-    parts = set(sources)
-    if "estimated" in parts:
-        return "estimated"
-    if "partial" in parts or ("provider" in parts and None in parts):
-        return "partial"
-    return "provider" if "provider" in parts else None
 
 
 def _open_table() -> list[Provider]:

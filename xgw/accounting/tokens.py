@@ -144,10 +144,6 @@ class TokenCounter:
         self._cache.keep((encoding, digests.fold), total)
         return total
 
-    def estimate_output(self, text: str | None, model: str | None = None) -> int | None:
-        """Tokens of an answer's text; 0 for no text, None until loaded."""
-        return self.count_text(text or "", model)
-
     def _message(self, message: object, encoding: str, count: Count, digest: Hashable) -> int:
         key = encoding, _digest(message) if digest is None else digest
         tokens = self._cache.find(key)

@@ -178,10 +178,6 @@ class Sessions:
             self._by_id[found.session_id] = found
             session.successor = found
 
-    def is_leaving(self, session_id: str) -> bool:
-        """Whether someone deletes this session right now."""
-        return session_id in self._leaving
-
     def forget(self, session_id: str) -> None:
         """The session was deleted."""
         with self._lock:

@@ -122,12 +122,6 @@ def parse_json(body: bytes, what: str = "body") -> Any:
     return value
 
 
-def read_json(environ: WSGIEnvironment, limit: int) -> Any:
-    """The JSON value of the body, None if there is no body. ApiError as `read_body` has it."""
-    body = read_body(environ, limit)
-    return parse_json(body) if body else None
-
-
 def check_json_type(environ: WSGIEnvironment) -> None:
     """ApiError 415 for a body that does not say it is JSON: a form needs no one's permission."""
     if has_body(environ) and not _JSON_TYPE.fullmatch(environ.get("CONTENT_TYPE", "").strip()):

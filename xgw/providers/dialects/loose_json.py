@@ -49,13 +49,11 @@ def parse_loose(text: bytes, *, constants: bool = True) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def parse_any(text: bytes) -> Any:
-    """The value of an answer's JSON, fit to be stored. Raises ValueError if it is not JSON."""
-    return parse_and_judge(text)[0]
-
-
 def parse_and_judge(text: bytes) -> tuple[Any, bool]:
-    """The same, and whether a strict parser read it."""
+    """The value of an answer's JSON, fit to be stored, and whether a strict parser read it.
+
+    Raises ValueError if it is not JSON.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
