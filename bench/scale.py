@@ -10,9 +10,9 @@ class Scale:
     """Numbers for one round. `alternations`: how often a round goes from direct to through."""
 
     alternations: int = 4
-    single_calls: int = 400
-    parallel_calls: int = 3200
-    first_tokens: int = 240
+    single_calls: int = 3000
+    parallel_calls: int = 6400
+    first_tokens: int = 1200
     stream_tokens: int = 600
     watched_streams: int = 16
     pages_turns: int = 100_000

@@ -10,6 +10,7 @@ import secrets
 import shlex
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -195,10 +196,9 @@ def _is_turn_end(envelope: Envelope) -> bool:
 def turn_line(envelope: Envelope) -> str:
     """One line about a turn that completed, safe to print: no control characters."""
     turn = envelope.payload
-    local = envelope.at.replace(tzinfo=datetime.UTC).astimezone()
     served = [turn.get("final_provider_name"), turn.get("final_model")]
     parts = [
-        f"{local:%H:%M:%S}",
+        _time_of_day(envelope.at.replace(microsecond=0)),
         f"{turn.get('status') or '?':<9}",
         envelope.turn_id or "",
         "/".join(name for name in served if name),
@@ -211,6 +211,12 @@ def turn_line(envelope: Envelope) -> str:
     if line.isprintable():
         return line
     return "".join(char if char.isprintable() else "�" for char in line)
+
+
+# Of one second there may be a thousand lines.
+@lru_cache(maxsize=16)
+def _time_of_day(at: datetime.datetime) -> str:
+    return f"{at.replace(tzinfo=datetime.UTC).astimezone():%H:%M:%S}"
 
 
 def _tokens(turn: dict[str, Any]) -> str:
