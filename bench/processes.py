@@ -25,8 +25,15 @@ class Memory:
 
 
 def environment() -> dict[str, str]:
-    """That of a user without any XGW_ variable: a configuration of theirs changes nothing."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("XGW_")}
+    """That of a user without any XGW_ variable: a configuration of theirs changes nothing.
+
+    Python keeps what it has compiled, as it does unless told otherwise: a server starts with that.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("XGW_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 @contextlib.contextmanager
