@@ -80,6 +80,31 @@ def test_a_turn_on_its_own(gate: Gate) -> None:
     assert [m["message_index"] for m in gate.messages(turn)] == [0, 1]
 
 
+@pytest.mark.parametrize("place", [{}, named("spans")], ids=["alone", "in a session"])
+def test_no_call_takes_longer_than_its_turn(gate: Gate, place: Row) -> None:
+    # What is done before a record begins takes less than a millisecond: a few round it up.
+    for number in range(40):
+        gate.model.will(says(f"answer {number}"))
+        turn = gate.turn(gate.post(chat(f"question {number}", **place)))
+        (step,) = gate.steps(turn)
+        assert step["started_at"] == turn["started_at"]
+        assert step["ended_at"] == turn["ended_at"]
+        assert 0 <= step["latency_ms"] <= turn["latency_ms"]
+        assert step["latency_ms"] == turn["latency_ms"] or place
+        assert step["latency_ms"] <= turn["busy_ms"] + 1
+
+
+def test_tools_end_before_the_call_that_brings_their_results(gate: Gate) -> None:
+    for number in range(20):
+        place = named("tool spans", f"t{number}")
+        gate.model.will(asks_for(f"c{number}"), says("seen"))
+        turn = gate.turn(gate.post(chat("look", **place)))
+        asked = said(None, tool_call(f"c{number}"))
+        gate.post(chat(user("look"), asked, result(f"c{number}", "a wall"), **place))
+        one, tool, two = gate.steps(turn)
+        assert one["ended_at"] <= tool["started_at"] <= tool["ended_at"] <= two["started_at"]
+
+
 def test_what_the_events_of_a_turn_tell(gate: Gate) -> None:
     gate.model.will(says("answered"))
     turn = gate.turn(gate.post(chat("asked", **named("told", "t-1", task_id="task"))))

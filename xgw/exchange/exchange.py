@@ -79,7 +79,7 @@ class Exchange:
         self, history: str | None, input_tokens: int | None, started_at: datetime.datetime
     ) -> None:
         """How this request's history compares with the session's previous call, its size, and when
-        its record begins: the first try does not start before it."""
+        the first try began."""
         self._history, self._input_tokens = history, input_tokens
         self.trial.describe(history, input_tokens, started_at)
 

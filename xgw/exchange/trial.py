@@ -135,6 +135,11 @@ class Trial:
         """The bodies that the start of this try needs in the store."""
         return [self.sent]
 
+    @property
+    def began(self) -> float:
+        """The moment from which its times count (monotonic)."""
+        return self._started
+
     def go(self) -> None:
         """The clock of this try starts."""
         self._started = clock.monotonic()
@@ -194,6 +199,7 @@ class Trial:
     ) -> tuple[AttemptEnd, list[Stored]]:
         if self.relay is not None and self.relay.released_at is not None:
             self._ttft_ms = self._since_start(self.relay.released_at)
+        ended_at, latency_ms = clock.now(), self._since_start(clock.monotonic())
         usage = self._usage(answer)
         bodies = self._stored_answer(answer)
         body = self._stored_body(answer)
@@ -201,8 +207,8 @@ class Trial:
         error_type, error_message, http_status, error_body = self._error(failure)
         end = AttemptEnd(
             status=status,
-            ended_at=clock.now(),
-            latency_ms=self._since_start(clock.monotonic()),
+            ended_at=ended_at,
+            latency_ms=_as_by(self.facts.started_at, ended_at, latency_ms),
             error_type=error_type,
             error_message=error_message,
             http_status=http_status,
@@ -298,3 +304,9 @@ class Trial:
 
     def _since_start(self, moment: float) -> int:
         return max(0, round((moment - self._started) * 1000))
+
+
+def _as_by(started_at: datetime.datetime, ended_at: datetime.datetime, measured_ms: int) -> int:
+    """What was measured, rounded as the two moments are: a turn lasts as long as its only call."""
+    between_ms = round((ended_at - started_at).total_seconds() * 1000)
+    return max(0, between_ms) if abs(between_ms - measured_ms) <= 1 else measured_ms

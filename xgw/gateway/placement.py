@@ -37,13 +37,14 @@ class Place:
 
 @dataclass(slots=True)
 class Arrival:
-    """A request that is to be placed."""
+    """A request that is to be placed; `moment` is its `at` by the clock that never goes back."""
 
     project_id: str
     identity: Identity
     conversation: Conversation | None
     is_chat: bool
     at: datetime.datetime
+    moment: float
     trace_id: str | None
     bodies: list[Stored]
 
@@ -95,7 +96,7 @@ class Placement:
             place.resumed = cause
         if turn.status != "running":
             turn.status = "running"
-            turn.active_since = clock.monotonic()
+            turn.active_since = arrival.moment
         place.results = self._results(turn, arrival, place)
         return place
 
@@ -129,7 +130,7 @@ class Placement:
         if tool is None:
             return None
         if late:
-            tool = OpenTool(ids.mint("step"), call_id, tool.name, tool.arguments, clock.monotonic())
+            tool = OpenTool(ids.mint("step"), call_id, tool.name, tool.arguments, arrival.moment)
         turn.ended_tools[call_id] = tool
         tokens = self._count(element)
         message = message_of(element, self._shelf, arrival.bodies, tokens=tokens)
@@ -141,7 +142,7 @@ class Placement:
             status="success",
             output=message.content,
             output_payload=stored.hash,
-            latency_ms=0 if late else _waited_ms(tool, arrival.at),
+            latency_ms=0 if late else _waited_ms(tool, arrival.at, arrival.moment),
             ended_at=arrival.at,
             name=tool.name,
             arguments=tool.arguments,
@@ -169,16 +170,16 @@ def no_result(tool: OpenTool, at: datetime.datetime) -> ToolEnd:
         "cancelled",
         None,
         None,
-        _waited_ms(tool, at),
+        _waited_ms(tool, at, clock.monotonic()),
         at,
         error_type="no_result",
     )
 
 
-def _waited_ms(tool: OpenTool, at: datetime.datetime) -> int | None:
+def _waited_ms(tool: OpenTool, at: datetime.datetime, moment: float) -> int | None:
     """How long the client took; by the wall clock where a restart lies in between."""
     if tool.began is not None:
-        return max(0, round((clock.monotonic() - tool.began) * 1000))
+        return max(0, round((moment - tool.began) * 1000))
     if tool.began_at is None:
         return None
     return max(0, round((at - clock.from_db(tool.began_at)).total_seconds() * 1000))
@@ -194,7 +195,7 @@ def _new_turn(session: SessionState | None, arrival: Arrival) -> TurnState:
         trace_id=arrival.trace_id or ids.trace_id_of(turn_id),
         task_id=session.task_id if session else arrival.identity.task_id,
     )
-    turn = TurnState(scope, arrival.identity.turn_key, "running")
+    turn = TurnState(scope, arrival.identity.turn_key, "running", active_since=arrival.moment)
     if session is not None:
         session.turns[turn_id] = turn
         _forget_ended(session)

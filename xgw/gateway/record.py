@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from contextlib import nullcontext
 
@@ -82,12 +83,14 @@ class Record:
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
         with self._sessions.held(session) if session else _UNLOCKED as session:
             self._session = session
+            at, moment = self._began(session)
             arrival = Arrival(
                 settling.project_id,
                 settling.identity,
                 settling.conversation,
                 settling.endpoint == "chat.completions",
-                clock.now(),
+                at,
+                moment,
                 settling.trace_id,
                 bodies,
             )
@@ -104,12 +107,24 @@ class Record:
             if session is not None:
                 session.exists = True
                 session.is_empty = False
+                session.latest = at
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
             self._calls.add(self.scope.turn_id, self._call)
             self._has_begun = True
         return bodies
+
+    def _began(self, session: SessionState | None) -> tuple[datetime.datetime, float]:
+        """When the first try began, which is before it gets its record.
+
+        In a session not before what was recorded there last, if the wall clock has not gone back.
+        """
+        now, moment = clock.now(), self._exchange.trial.began
+        at = now - datetime.timedelta(seconds=clock.monotonic() - moment)
+        if session is not None and session.latest is not None:
+            at = max(at, min(session.latest, now))
+        return at, moment
 
     def keep(self, ticket: Ticket) -> None:
         """Another unit of this request is on its way."""
@@ -186,6 +201,7 @@ class Record:
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=clock.now())
+                session.latest = end.ended_at
             ending = self._ending(ended_by, end, answer, stored, failed=failed)
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:

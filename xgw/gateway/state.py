@@ -7,6 +7,7 @@ out are queued in the same order.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import sqlite3
 import threading
@@ -87,6 +88,8 @@ class SessionState:
     last_ticket: Ticket | None = None
     is_empty: bool = False
     """It was opened, but nothing has been asked in it yet."""
+    latest: datetime.datetime | None = None
+    """When a request last began or ended in it, since it is in memory."""
     successor: SessionState | None = None
     """What its key names from now on: this one is being deleted, or was never made."""
 

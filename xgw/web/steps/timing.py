@@ -105,6 +105,8 @@ def _rows(step: Row, log: Row | None) -> list[tuple[str, str]]:
 def _first_byte(log: Row | None) -> str | None:
     if log is None or log["first_byte_at"] is None or log["started_at"] is None:
         return None
+    if log["frames"]:
+        return spelling.duration(log["frames"][0][1])  # by the clock of the times beside it
     after = (log["first_byte_at"] - log["started_at"]).total_seconds()
     return spelling.duration(max(0.0, after * 1000))
 
