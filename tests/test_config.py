@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from xgw import masking
 from xgw.config import (
@@ -462,6 +463,10 @@ class TestMistakes:
             (
                 "[server]\nprot = 1",
                 "2: [server] prot is not a known key (did you mean port?)",
+            ),
+            (
+                "[retention]\nbodies_day = 2",
+                "2: [retention] bodies_day is not a known key (did you mean bodies_days?)",
             ),
             ("[server]\ntoken = 12345", "2: [server] token must be text"),
             (
@@ -1167,3 +1172,12 @@ late = 1
         ("table", "late"): 33,
     }.items():
         assert lines[path] == line, path
+
+
+@pytest.mark.parametrize("table", [n for n, v in Config() if isinstance(v, BaseModel)])
+def test_every_table_says_which_key_it_does_not_know(
+    read: Callable[..., Loaded], table: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(f"[{table}]\nthat_is_none = 2\n")
+    assert f"xgw.toml:2: [{table}] that_is_none is not a known key (" in str(refused.value)

@@ -175,6 +175,21 @@ def test_the_provider_gets_its_own_key_and_no_other(gate: Gate, header: str) -> 
     assert {"authorization", "X-Secret-Token"} <= masked
 
 
+@pytest.mark.parametrize("header", ["authorization", "x_api_key", "api_key"])
+def test_a_key_of_xgws_passes_through_to_nobody(gate: Gate, header: str) -> None:
+    gate.model.will(whole(completion()))
+    shown = f"Bearer {CLIENT_KEY}" if header == "authorization" else CLIENT_KEY
+    beside = {"x_xgw_key": CLIENT_KEY} if header == "api_key" else {}
+    gate.post(chat(model="own"), **{header: shown}, **beside)
+    assert CLIENT_KEY.encode() not in gate.model.asked[-1].head
+    if header != "authorization":
+        gate.model.will(whole(completion()))
+        gate.post(chat(model="own"), authorization=f"Bearer {OWN_KEY}", **{header: shown}, **beside)
+        asked = gate.model.asked[-1]
+        assert dict(asked.headers)["authorization"] == f"Bearer {OWN_KEY}"
+        assert CLIENT_KEY.encode() not in asked.head
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_key_that_passes_through(gate: Gate, streamed: bool) -> None:
     quoted = f"Bearer {OWN_KEY} of yours"

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from xgw.config import agents, rules, schema
+from xgw.config import rules, schema
 from xgw.config.credentials import is_credential_name
 from xgw.config.positions import KeyPath, dotted
 
-_TABLES: dict[KeyPath, type[BaseModel]] = {
-    (): schema.Config,
-    ("server",): schema.Server,
-    ("storage",): schema.Storage,
-    ("gateway",): schema.Gateway,
-    ("gateway", "timeouts"): schema.Timeouts,
-    ("gateway", "retry"): schema.Retry,
-    ("providers", "*"): schema.Provider,
-    ("routes", "*"): schema.Route,
-    ("routes", "*", "retry"): schema.Retry,
-    ("prices", "*"): schema.Price,
-    ("keys", "*"): schema.ClientKey,
-    ("agents", "*"): agents.Agent,
-    ("agents", "*", "modes"): agents.AgentModes,
-    ("agents", "*", "modes", "chat"): agents.AgentMode,
-    ("agents", "*", "modes", "task"): agents.TaskMode,
-    ("agents", "*", "limits"): agents.AgentLimits,
-    ("agents", "*", "context"): agents.AgentContext,
-    ("tools", "*"): agents.Tool,
-    ("tools", "*", "mcp"): agents.Mcp,
-    ("tools", "*", "retrieval"): agents.Retrieval,
-    ("redact",): schema.Redact,
-}
+
+def _tables_of(
+    model: type[BaseModel], path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, type[BaseModel]]]:
+    yield path, model
+    for name, field in model.model_fields.items():
+        for inner, below in _models_in(field.annotation, (*path, name)):
+            yield from _tables_of(inner, below)
+
+
+def _models_in(annotation: Any, path: KeyPath) -> Iterator[tuple[type[BaseModel], KeyPath]]:
+    """The tables that a field may hold; "*" stands for the number or the name of one of many."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, path
+    below = (*path, "*") if get_origin(annotation) in (tuple, dict) else path
+    for part in get_args(annotation):
+        yield from _models_in(part, below)
+
+
+_TABLES = dict(_tables_of(schema.Config))
 _ARRAYS = {"providers": "name", "routes": "model", "keys": "project"}
 """The arrays of tables, and what people know their entries by."""
 _NAMED = {"prices": "MODEL", "agents": "NAME", "tools": "NAME"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from xgw import errors
 from xgw.config import Config, rules
 from xgw.errors import ApiError
+from xgw.exchange.headers import CREDENTIALS, Headers
 from xgw.recording.keys import digest
 from xgw.web.bodies import check_json_type, has_body
 from xgw.web.headers import EXPOSED_HEADERS, PAGE_HEADERS, security_headers_beside
@@ -81,6 +82,7 @@ class Keyring:
 
     def __init__(self, config: Config, issued: Issued = _nobody, own: str | None = None) -> None:
         self._own: list[Known] = [(digest(own), EVERYONE)] if own else []
+        self._passes_through = any(provider.passthrough for provider in config.providers)
         self._is_private = rules.is_loopback(config.server.host)
         self._configured: list[Known] = [
             (digest(client.key), Caller(client.project, client.org)) for client in config.keys
@@ -103,6 +105,22 @@ class Keyring:
                 environ["xgw.credential"] = name
                 return caller
         raise errors.unauthorized()
+
+    def without_own(self, headers: Headers) -> Headers:
+        """These headers without the credentials that open something here, or did.
+
+        They are nobody else's business: a provider that gets its clients' credentials would have
+        them too.
+        """
+        if not self._passes_through:
+            return headers
+        known = [*self._configured, *self._issued(), *self._own]
+        return tuple(
+            (name, value)
+            for name, value in headers
+            if name.lower() not in CREDENTIALS
+            or not any(_is_among(known, part.strip()) for part in (value, value.partition(" ")[2]))
+        )
 
     def admit(self, environ: WSGIEnvironment) -> Caller:
         """The caller, for the dashboard: by login too, and never by a key that bounds them.
@@ -129,6 +147,11 @@ class Keyring:
     def wants_key(self) -> bool:
         """Whether requests have to show a key."""
         return not self._is_private or bool([*self._configured, *self._issued()])
+
+
+def _is_among(known: list[Known], secret: str) -> bool:
+    shown = digest(secret)
+    return any([hmac.compare_digest(digest_of_key, shown) for digest_of_key, _ in known])
 
 
 def _find(known: list[Known], shown: str) -> Caller | None:

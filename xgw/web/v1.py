@@ -121,7 +121,7 @@ class OpenAI:
         caller: Caller | None = environ.get("xgw.caller")
         project = caller.project_id if caller else "default"
         client = self._client(environ, caller)
-        headers = _headers(environ)
+        headers = self._services.keyring.without_own(_headers(environ))
         body: bytes | Taken = b""
         try:
             refusal: ApiError | None = environ.get("xgw.refused")
