@@ -161,6 +161,14 @@ def test_when_all_tries_failed_the_last_answer_is_the_clients(gate: Gate, stream
     assert [m["role"] for m in gate.messages(turn)] == ["user"]
 
 
+def test_a_refusal_without_a_body_is_told_as_one(gate: Gate) -> None:
+    gate.model.will(whole(b"", status="400 Bad"))
+    reply = gate.post(chat(model="two"))
+    told = "p1 answered 400 without a body"
+    assert (reply.status, reply.error["message"]) == (400, told)
+    assert gate.turn(reply)["error_message"] == told
+
+
 @pytest.mark.parametrize("status", ["400 Bad", "401 No", "404 Gone", "422 Odd"])
 def test_what_the_client_did_wrong_is_not_tried_again(gate: Gate, status: str) -> None:
     gate.model.will(failing(status, type="mine", param="p"))

@@ -50,9 +50,10 @@ def client_error(
 ) -> tuple[int, dict[str, Any]]:
     """Status and body for a client whose last try failed like this."""
     if failure.http_status is not None and failure.http_status >= 400:
-        body = failure.body or orjson.dumps(
-            {"error": {"message": failure.message, "type": failure.error_type}}
-        )
+        body = failure.body or b""
+        if not body and failure.message:
+            told = {"message": failure.message, "type": failure.error_type}
+            body = orjson.dumps({"error": told})
         return error_answer(
             failure.http_status,
             failure.headers,

@@ -151,7 +151,7 @@ class Keyring:
 
 def _is_among(known: list[Known], secret: str) -> bool:
     shown = digest(secret)
-    return any([hmac.compare_digest(digest_of_key, shown) for digest_of_key, _ in known])
+    return any(hmac.compare_digest(digest_of_key, shown) for digest_of_key, _ in known)
 
 
 def _find(known: list[Known], shown: str) -> Caller | None:
