@@ -184,6 +184,30 @@ def test_bodies_come_on_demand(server: ApiServer, filled: FilledStore) -> None:
     assert refusal(server.get(f"/turns/{turn}?expand=all")) == (422, "invalid_value", "expand")
 
 
+@pytest.mark.parametrize("levels", [200, 201, 1000, 3000])
+def test_a_body_of_many_levels_is_shown_as_text(
+    server: ApiServer, filled: FilledStore, levels: int
+) -> None:
+    text = "[" * levels + "]" * levels
+    log = filled.request(response_body=filled.body(text.encode()))
+    shown = server.get(f"/requests/{log}?expand=payloads")
+    assert (shown.status, isinstance(shown.json["response_body"], str)) == (200, levels > 200)
+    assert str(shown.json["response_body"]) == text
+
+
+def test_health_says_that_the_store_was_taken_away(server: ApiServer, filled: FilledStore) -> None:
+    path, aside = filled.store.path, filled.store.path.with_suffix(".aside")
+    assert server.get("/health").json["status"] == "ok"
+    path.rename(aside)
+    try:
+        health = server.get("/health").json
+        assert health["status"] == "degraded"
+        assert any("was deleted or replaced" in reason for reason in health["reasons"])
+    finally:
+        aside.rename(path)
+    assert server.get("/health").json["status"] == "ok"
+
+
 def test_a_step_has_its_bodies_and_what_changed(server: ApiServer, filled: FilledStore) -> None:
     session = filled.session()
     first = filled.call(session, 1, input_payload=filled.body(chat("a", "b")))
@@ -305,6 +329,7 @@ def test_lists_take_filters(server: ApiServer, filled: FilledStore) -> None:
         ("/turns?q=error", (422, "invalid_value", "q")),
         ("/sessions?q=colour:blue", (422, "invalid_value", "q")),
         ("/stats?group=hour", (422, "invalid_value", "group")),
+        ("/events?session_id=one", (422, "invalid_value", "session_id")),
         ("/stats?until=later", (422, "invalid_value", "until")),
         ("/sessions/nobody", (404, "session_not_found", None)),
         ("/sessions/nobody/turns", (404, "session_not_found", None)),

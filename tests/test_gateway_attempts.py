@@ -161,11 +161,19 @@ def test_when_all_tries_failed_the_last_answer_is_the_clients(gate: Gate, stream
     assert [m["role"] for m in gate.messages(turn)] == ["user"]
 
 
-def test_a_refusal_without_a_body_is_told_as_one(gate: Gate) -> None:
-    gate.model.will(whole(b"", status="400 Bad"))
+@pytest.mark.parametrize(
+    ("upstream", "status", "told"),
+    [
+        ("400 Bad", 400, "p1 answered 400 without a body"),
+        ("302 Found", 502, "p2 answered 302, a redirect, which is not followed"),
+    ],
+)
+def test_a_refusal_without_a_body_is_told_as_one(
+    gate: Gate, upstream: str, status: int, told: str
+) -> None:
+    gate.model.always(whole(b"", status=upstream))
     reply = gate.post(chat(model="two"))
-    told = "p1 answered 400 without a body"
-    assert (reply.status, reply.error["message"]) == (400, told)
+    assert (reply.status, reply.error["message"]) == (status, told)
     assert gate.turn(reply)["error_message"] == told
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import orjson
 import pytest
 
 from gateway_fixtures import CHAT, Gate, a_test_of, gate_and_model
@@ -162,6 +163,27 @@ def test_keys_of_any_script_are_one_in_every_source(gate: Gate) -> None:
     ]
     assert gate.session(same)["turn_count"] == len(replies)
     assert {reply.headers["x-session-id"] for reply in replies} == {quote(same, safe="")}
+
+
+@pytest.mark.parametrize("key", ["会話 7", "ö%2F", "100 % Ø", "%E6", "%41"])
+def test_what_an_answer_names_continues_when_it_is_sent_back(gate: Gate, key: str) -> None:
+    first = gate.post(chat(**named(key, f"{key} turn")))
+    named_so = {f"x_{what}_id": first.headers[f"x-{what}-id"] for what in ("session", "turn")}
+    again = gate.post(chat("again"), **named_so)
+    assert gate.turn(again)["id"] == gate.turn(first)["id"]
+    assert gate.session(key)["turn_count"] == 1
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF"])
+def test_half_a_character_names_nothing(gate: Gate, half: str) -> None:
+    asked = orjson.dumps(chat(**named("a-half"))).replace(b"-half", half.encode())
+    reply = gate.post(asked)
+    assert (reply.status, reply.error["code"], reply.error["param"]) == (
+        400,
+        "invalid_session_id",
+        "session_id",
+    )
+    assert session_of(gate, chat(**named("\ufffd")))["session_key"] == "\ufffd"
 
 
 @pytest.mark.parametrize("key", ["a/b", "a b", "ä%2F", "…/v1/…", "?#&"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gateway_fixtures import CHAT, Client, Gate, a_test_of, gate_and_model
 from scripted_model import Row, chat, named, says
 from xgw import ids
 from xgw.config import ClientKey, Gateway, Server
+from xgw.gateway.state import KEPT, SessionState
 from xgw.store.models import Turn
 
 TEAM_A, TEAM_B, TOKEN = "key-of-team-a-0001", "key-of-team-b-0002", "token-that-sees-all-0003"
@@ -168,6 +170,18 @@ def test_sessions_for_all_where_the_configuration_says_so(tmp_path: Path) -> Non
         assert [s["source"] for s in gate.sessions()] == ["managed", "managed", "header"]
         turns = gate.turns(keys[0])
         assert [t["turn_index"] for t in turns] == [0, 1]
+
+
+def test_sessions_of_the_gateways_making_do_not_stay_in_memory(tmp_path: Path) -> None:
+    with gate_and_model(tmp_path, gateway=Gateway(managed_sessions=True)) as gate:
+        gate.model.always(says("ok"))
+        first = gate.post(chat())
+        for _ in range(2 * KEPT):
+            gate.post(chat())
+        in_memory = sum(isinstance(one, SessionState) for one in gc.get_objects())
+        assert in_memory < KEPT + 100
+        again = gate.post(chat(), x_session_id=first.headers["x-session-id"])
+        assert gate.turn(again)["turn_index"] == 1
 
 
 # -- projects --------------------------------------------------------------------------------------

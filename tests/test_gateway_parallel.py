@@ -76,6 +76,18 @@ def one(gate: Gate, number: int, session: str, turn: str | None) -> Callable[[],
     return lambda: gate.post(body)
 
 
+def test_no_call_takes_longer_than_its_turn_beside_others(gate: Gate) -> None:
+    gate.model.always(echo)
+    for number in range(20):
+        asked = [one(gate, 100 * number + n, "crowded", None) for n in range(8)]
+        for reply in at_once(asked):
+            turn = gate.turn(reply)
+            (step,) = gate.steps(turn)
+            assert step["started_at"] == turn["started_at"]
+            assert step["latency_ms"] <= turn["latency_ms"]
+            assert turn["busy_ms"] <= turn["latency_ms"] + 1
+
+
 def check_step(step: Row, gate: Gate) -> None:
     """Its input, answer and usage belong together."""
     number = step["input_tokens"]

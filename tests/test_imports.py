@@ -366,6 +366,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: handmade.spelled(bundle(events=[event(type="boom")])),
         "events[0].type is no type of event",
     ),
+    "an event whose type is a list": (
+        lambda: handmade.spelled(bundle(events=[event(type=[None])])),
+        "events[0].type is no type of event",
+    ),
     "a seq that is none": (
         lambda: handmade.spelled(bundle(events=[event(seq=0)])),
         "events[0].seq is no seq",

@@ -223,14 +223,14 @@ class Exchange:
     def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
         """The first bytes tell what the body is; a stream that says it is one may be slow."""
         until = deadline if self._order.stream and _labelled_stream(response) else None
-        head = b""
-        while not head.strip():
+        blocks: list[bytes] = []
+        while not blocks or not blocks[-1].strip():
             block = response.read(until)
             if not block:
                 break
             self.trial.capture.add(block)
-            head += block
-        return head
+            blocks.append(block)
+        return b"".join(blocks)
 
     def _relay(self, response: UpstreamResponse, head: bytes) -> Relay:
         trial = self.trial

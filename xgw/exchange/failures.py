@@ -49,7 +49,7 @@ def client_error(
     failure: UpstreamFailure, provider_name: str, masker: Masks
 ) -> tuple[int, dict[str, Any]]:
     """Status and body for a client whose last try failed like this."""
-    if failure.http_status is not None and failure.http_status >= 400:
+    if failure.http_status is not None and failure.http_status >= 300:
         body = failure.body or b""
         if not body and failure.message:
             told = {"message": failure.message, "type": failure.error_type}

@@ -24,7 +24,7 @@ from xgw.frozen import frozen
 from xgw.gateway.answering import Answering, Reply
 from xgw.gateway.conversation import Conversation, read_conversation
 from xgw.gateway.doorway import Doorway, Place
-from xgw.gateway.identity import Identity, parse_traceparent, read_identity
+from xgw.gateway.identity import Identity, check_spelling, parse_traceparent, read_identity
 from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
 from xgw.gateway.record import Record
@@ -177,7 +177,11 @@ class Gateway:
         )
 
     def _identity(self, ask: Ask, fields: dict[str, Any]) -> Identity:
-        return read_identity(self._means.config.gateway, dict(ask.headers), fields, ask.url_key)
+        gateway = self._means.config.gateway
+        identity = read_identity(gateway, dict(ask.headers), fields, ask.url_key)
+        if identity.metadata_keys:
+            check_spelling(identity, ask.whole)
+        return identity
 
     def _order(self, ask: Ask, request: _Request) -> Order:
         return Order(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 
@@ -20,6 +21,8 @@ HEADERS = {what: f"x-{what.replace('_', '-')}" for what in OWN_KEYS}
 USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
 NOTED_CHARACTERS = 256
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Claim = tuple[str, str]
 Given = tuple[str, Any]
@@ -69,7 +72,7 @@ def read_identity(
     others: dict[str, str] = {}
 
     def find(what: str, sources: tuple[str, ...] = (), url: str | None = None) -> Claim | None:
-        header = _utf8(headers.get(HEADERS[what]))
+        header = _as_answered(_utf8(headers.get(HEADERS[what])))
         seen = [(spec, text) for spec in sources if (text := _read(spec, headers, fields))]
         if header is None and url is None and not seen and what not in own:
             return None
@@ -140,6 +143,23 @@ def _first(what: str, own: list[Given], client: list[Seen], others: dict[str, st
             continue
         chosen = _choose(chosen, claim, spec, others)
     return chosen
+
+
+def check_spelling(identity: Identity, body: bytes) -> None:
+    """ApiError 400 where an identifier has a half of a character, which is read as U+FFFD.
+
+    All of them are read as the same one, so that different identifiers would be one.
+    """
+    named = {
+        "session_id": identity.session_key,
+        "turn_id": identity.turn_key,
+        "parent_turn_id": identity.parent,
+        "task_id": identity.task_id,
+        "end_user_id": identity.end_user_id,
+    }
+    for what, text in named.items():
+        if text is not None and "\ufffd" in text and _HALF.search(body):
+            raise _invalid(f"{what} cannot be used: it has half of a surrogate pair", what)
 
 
 def _choose(chosen: Claim | None, claim: Claim, name: str, others: dict[str, str]) -> Claim:
@@ -217,6 +237,14 @@ def _utf8(value: str | None) -> str | None:
 def header_value(key: str) -> str:
     """An identifier as a response header carries it: percent-encoded unless it is plain ASCII."""
     return key if key.isascii() else quote(key, safe="")
+
+
+def _as_answered(value: str | None) -> str | None:
+    """A header's identifier; one that is spelled as an answer's header has it is the same one."""
+    if value is None or "%" not in value:
+        return value
+    plain = unquote(value)
+    return plain if header_value(plain) == value else value
 
 
 def parse_traceparent(value: str | None) -> str | None:

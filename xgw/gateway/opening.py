@@ -62,7 +62,7 @@ class Beginning:
         conversation = settling.conversation
         before = session.history if session else None
         history = conversation.compare(before) if conversation else None
-        self._exchange.describe(history, self._estimate(), arrival.at)
+        self._exchange.describe(history, self._estimate(), arrival.began_at)
         whole = first or (session is not None and session.is_empty)
         messages = self._messages(arrival, place, whole=whole)
         identity = settling.identity
@@ -166,7 +166,7 @@ class Beginning:
             metadata |= {"client": own} if own else {}
         return TurnFacts(
             scope=place.turn.scope,
-            started_at=arrival.at,
+            started_at=arrival.began_at,
             endpoint=settling.endpoint,
             user_input=conversation.user_input() if conversation else _embedding_input(settling),
             input_payload=body.hash,

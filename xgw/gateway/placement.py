@@ -37,13 +37,18 @@ class Place:
 
 @dataclass(slots=True)
 class Arrival:
-    """A request that is to be placed; `moment` is its `at` by the clock that never goes back."""
+    """A request that is to be placed.
+
+    It began at `began_at`, by the clock that never goes back at `moment`; what it changes of other
+    turns is of `at`.
+    """
 
     project_id: str
     identity: Identity
     conversation: Conversation | None
     is_chat: bool
     at: datetime.datetime
+    began_at: datetime.datetime
     moment: float
     trace_id: str | None
     bodies: list[Stored]
@@ -142,8 +147,8 @@ class Placement:
             status="success",
             output=message.content,
             output_payload=stored.hash,
-            latency_ms=0 if late else _waited_ms(tool, arrival.at, arrival.moment),
-            ended_at=arrival.at,
+            latency_ms=0 if late else _waited_ms(tool, arrival.began_at, arrival.moment),
+            ended_at=arrival.began_at,
             name=tool.name,
             arguments=tool.arguments,
             late=late,

@@ -83,14 +83,15 @@ class Record:
         bodies: list[Stored] = [*self._exchange.trial.take_bodies()]
         with self._sessions.held(session) if session else _UNLOCKED as session:
             self._session = session
-            at, moment = self._began(session)
+            began_at = self._began_at()
             arrival = Arrival(
                 settling.project_id,
                 settling.identity,
                 settling.conversation,
                 settling.endpoint == "chat.completions",
-                at,
-                moment,
+                _not_before(session, began_at),
+                began_at,
+                self._exchange.trial.began,
                 settling.trace_id,
                 bodies,
             )
@@ -107,7 +108,7 @@ class Record:
             if session is not None:
                 session.exists = True
                 session.is_empty = False
-                session.latest = at
+                session.latest = arrival.at
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
@@ -115,16 +116,10 @@ class Record:
             self._has_begun = True
         return bodies
 
-    def _began(self, session: SessionState | None) -> tuple[datetime.datetime, float]:
-        """When the first try began, which is before it gets its record.
-
-        In a session not before what was recorded there last, if the wall clock has not gone back.
-        """
-        now, moment = clock.now(), self._exchange.trial.began
-        at = now - datetime.timedelta(seconds=clock.monotonic() - moment)
-        if session is not None and session.latest is not None:
-            at = max(at, min(session.latest, now))
-        return at, moment
+    def _began_at(self) -> datetime.datetime:
+        """When the first try began, which is before it gets its record."""
+        passed = clock.monotonic() - self._exchange.trial.began
+        return clock.now() - datetime.timedelta(seconds=passed)
 
     def keep(self, ticket: Ticket) -> None:
         """Another unit of this request is on its way."""
@@ -297,3 +292,13 @@ class Record:
             final_provider_name=self._exchange.target.provider.name,
             final_model=end.model,
         )
+
+
+def _not_before(session: SessionState | None, at: datetime.datetime) -> datetime.datetime:
+    """A moment not before the last one recorded in the session, unless the wall clock went back.
+
+    What ends because of a request that comes beside others ends after all that belongs to it.
+    """
+    if session is None or session.latest is None:
+        return at
+    return max(at, min(session.latest, clock.now()))

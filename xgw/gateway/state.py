@@ -131,6 +131,7 @@ class Sessions:
             self._by_key[project_id, session_id] = session
             self._by_id[session_id] = session
             session.in_use += 1
+            self._forget_idle()
             return session
 
     def release(self, session: SessionState) -> None:

@@ -209,7 +209,7 @@ def _one_of(words: frozenset[str]) -> Callable[[Any], str]:
 
 
 def _event_type(value: Any) -> str:
-    if value not in TYPES:
+    if not isinstance(value, str) or value not in TYPES:
         raise ValueError("is no type of event")
     return str(value)
 

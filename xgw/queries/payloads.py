@@ -23,6 +23,9 @@ COLUMNS = (
 )
 """The columns of all nouns that hold a payload's hash."""
 
+DEEPEST = 200
+"""Levels of JSON that are shown as such: orjson reads 1,024 and writes 254, with an answer around."""
+
 
 def hashes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The payload hashes in these rows and in the runs and steps inside them, each once."""
@@ -90,8 +93,20 @@ def find_body(store: Store, hash: str) -> bytes | None:
 
 
 def decoded(body: bytes) -> Any:
-    """A JSON body's value; the text of any other."""
+    """A JSON body's value; the text of any other, and of one too deep to be written again."""
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body.decode(errors="replace")
+    return body.decode() if _is_deep(body, value) else value
+
+
+def _is_deep(body: bytes, value: Any) -> bool:
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return False
+    level, depth = [value], 0
+    while level and depth < DEEPEST:
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [v for entries in inner for v in entries if isinstance(v, dict | list)]
+        depth += 1
+    return bool(level)

@@ -42,6 +42,7 @@ class Store:
     def __init__(self, path: Path, durability: str = "normal") -> None:
         self.path = path
         self.durability = durability
+        self._file: tuple[int, int] | None = None
         self._readers = PooledSqliteDatabase(
             str(path),
             pragmas=READ_PRAGMAS,
@@ -96,7 +97,22 @@ class Store:
             "cache_size": -16000,
             "wal_autocheckpoint": LOG_PAGES,
         }
-        return self._open("mode=rw", pragmas)
+        connection = self._open("mode=rw", pragmas)
+        if self._file is None:
+            self._file = self._on_disk()
+        return connection
+
+    @property
+    def was_taken_away(self) -> bool:
+        """Whether its path has no file any more, or another one than was written to first."""
+        return self._file is not None and self._on_disk() != self._file
+
+    def _on_disk(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def open_reader(self) -> sqlite3.Connection:
         """A connection of its own that only reads, with temporary tables of its own.

@@ -28,9 +28,14 @@ def describe_store(running: Services) -> tuple[Json, list[str]]:
 
 
 def writing_troubles(running: Services) -> list[str]:
-    """What is wrong with recording, a sentence each; asks memory alone."""
+    """What is wrong with recording, a sentence each; reads nothing."""
     writer = running.writer
     troubles = []
+    if running.store.was_taken_away:
+        troubles.append(
+            "the store's file was deleted or replaced while in use: what is recorded now is lost "
+            "when xgw ends; put the file back, or start xgw anew"
+        )
     if writer.down or writer.down_reason is not None:
         troubles.append(f"the store cannot be written: {writer.down_reason}")
     elif writer.lag_ms > LAG_LIMIT_MS:

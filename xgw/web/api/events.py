@@ -32,6 +32,7 @@ def stream_session_events(ref: str) -> Response:
 
 
 def _stream(session_id: str | None) -> Response:
+    edge.only("after", "types")
     running = edge.services()
     newest = newest_seq()
     watch = Watch(Wanted(edge.project(), session_id, _types()), _cursor(newest))
