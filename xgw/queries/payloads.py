@@ -24,7 +24,7 @@ COLUMNS = (
 """The columns of all nouns that hold a payload's hash."""
 
 DEEPEST = 200
-"""Levels of JSON that are shown as such: orjson reads 1,024 and writes 254, with an answer around."""
+"""Levels of JSON that are shown as such: orjson reads 1,024 and writes 254."""
 
 
 def hashes_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
