@@ -43,12 +43,14 @@ def stops_of_context(last: Row | None, window: int | None) -> Iterator[Stop]:
 
 
 def stops_of_agent(
-    turn: Row, steps: Sequence[Row], limits: Mapping[str, Any], now: datetime.datetime
+    tried: Sequence[Row], limits: Mapping[str, Any], now: datetime.datetime
 ) -> Iterator[Stop]:
     """The limits of an agent's turn; tokens and costs that nobody knows are not counted.
 
-    `steps` are all that count there: of the run, and of those that it resumes.
+    `tried` are the runs that count there, with their `steps`: the one shown, after those that it
+    resumes.
     """
+    steps = [step for run in tried for step in run["steps"]]
     summaries = {step["id"] for step in steps if step["step_type"] == "memory_write"}
     calls = [step for step in steps if step["step_type"] == "llm_call"]
     if most := limits.get("max_iterations"):
@@ -60,8 +62,8 @@ def stops_of_agent(
     if most := limits.get("max_turn_cost_usd"):
         cost = sum(call["cost_usd"] or 0.0 for call in calls)
         yield Stop("turn cost", cost, most, f"{spelling.usd(cost)} of {spelling.usd(most)}")
-    if (most := limits.get("max_seconds")) and turn["started_at"] is not None:
-        took = ((turn["ended_at"] or now) - turn["started_at"]).total_seconds()
+    if (most := limits.get("max_seconds")) and tried and tried[-1]["started_at"] is not None:
+        took = ((tried[-1]["ended_at"] or now) - tried[-1]["started_at"]).total_seconds()
         yield Stop("time", took, most, f"{_seconds(took)} of {_seconds(most)}")
 
 
