@@ -12,6 +12,10 @@ from cli_stores import run
 from filled_pages import FilledPages, filled_pages
 from filled_store import at
 from live_pages import Element
+from xgw import clock
+from xgw.events import Envelope
+from xgw.recording.facts import Scope
+from xgw.values import Delta
 
 LIMITS = {"max_iterations": 8, "max_turn_tokens": 40_000, "max_turn_cost_usd": 1.0}
 SECONDS = 1 / 60
@@ -147,3 +151,129 @@ def test_a_terminal_tells_the_time_of_the_newest_run(pages: FilledPages, tmp_pat
         one for one in run(tmp_path / "xgw.db", "show", "s").stdout.splitlines() if turn in one
     ]
     assert "1.50 s" in line
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+def run_of_agent(pages: FilledPages, status: str, **columns: Any) -> tuple[str, str]:
+    """A turn of one run with a checkpoint of 12:00:05, which it reached after 5 s of work, 2 s of
+    them in the model's calls; `status` is the run's."""
+    is_open = columns.get("ended_at") is None
+    kept = {"at": clock.to_rfc3339(at(5 * SECONDS)), "elapsed_ms": 5000, "busy_ms": 2000}
+    checkpoint = {"next": "llm_call", "pending_tool_calls": [], **kept, **columns.pop("kept", {})}
+    turn = turn_of_agent(
+        pages, status="running" if is_open else "cancelled", ended_at=columns.get("ended_at")
+    )
+    checkpointed = pages.filled.json(checkpoint)
+    return turn, pages.filled.run(turn, status=status, checkpoint=checkpointed, **columns)
+
+
+@pytest.mark.parametrize("status", ["waiting_tool", "paused"])
+def test_the_time_that_a_person_takes_does_not_count(pages: FilledPages, status: str) -> None:
+    turn, _ = run_of_agent(pages, status)
+    shown = panel(pages, turn)
+    assert stops(shown)["time"] == "5.00 s of 2 min 00 s"
+    assert not [e for e in shown.one(class_="stops").walk() if "data-since" in e.attributes]
+
+
+def test_what_was_cancelled_while_a_person_was_awaited_had_worked_until_then(
+    pages: FilledPages,
+) -> None:
+    ended = {
+        "ended_at": at(60),
+        "ended_by": "user_cancel",
+        "busy_ms": 2000,
+        "latency_ms": 3_600_000,
+    }
+    turn, run = run_of_agent(pages, "cancelled", **ended, kept={"next": "decisions"})
+    dropped = {"step_type": "tool_call", "status": "cancelled", "error_type": "no_result"}
+    pages.filled.step(run, turn, 60, **dropped, ended_at=at(60))
+    assert stops(panel(pages, turn))["time"] == "5.00 s of 2 min 00 s"
+
+
+def test_what_ended_while_it_worked_had_worked_to_its_end(pages: FilledPages) -> None:
+    ended = {"ended_at": at(60), "ended_by": "finished", "latency_ms": 3_600_000}
+    turn, _ = run_of_agent(pages, "success", **ended, busy_ms=5500)
+    assert stops(panel(pages, turn))["time"] == "8.50 s of 2 min 00 s"
+
+
+def test_a_tool_that_was_cancelled_had_worked_to_its_end(pages: FilledPages) -> None:
+    ended = {"ended_at": at(11 * SECONDS), "ended_by": "user_cancel", "latency_ms": 11_000}
+    turn, run = run_of_agent(pages, "cancelled", **ended, busy_ms=2000)
+    dropped = {"step_type": "tool_call", "status": "cancelled", "error_type": "no_result"}
+    pages.filled.step(run, turn, 3 * SECONDS, **dropped, ended_at=at(11 * SECONDS))
+    assert stops(panel(pages, turn))["time"] == "11.0 s of 2 min 00 s"
+
+
+def test_the_time_of_a_turn_under_way_goes_on(pages: FilledPages) -> None:
+    turn, _ = run_of_agent(pages, "running", kept={"at": clock.to_rfc3339(at(300))})
+    [ticks] = [
+        e for e in panel(pages, turn).one(class_="stops").walk() if "data-since" in e.attributes
+    ]
+    since = clock.parse_time(ticks.attributes["data-since"])
+    assert abs((since - at(300 - 5 * SECONDS)).total_seconds()) < 0.01
+
+
+def test_the_time_for_tools_results_goes_on(pages: FilledPages) -> None:
+    filled = pages.filled
+    turn = filled.turn(filled.session("s"), status="running", ended_at=None)
+    run = filled.run(turn, status="waiting_tool")
+    waits = {"step_type": "tool_call", "name": "look", "tool_call_id": "c1", "status": "running"}
+    filled.step(run, turn, 2, **waits, ended_at=None)
+    [ticks] = [
+        e for e in panel(pages, turn).one(class_="stops").walk() if "data-since" in e.attributes
+    ]
+    assert ticks.attributes["data-since"] == clock.to_rfc3339(at(2))
+
+
+def test_tokens_follow_the_call_under_way(pages: FilledPages) -> None:
+    turn, run = run_of_agent(pages, "running")
+    used = {"input_tokens": 100, "output_tokens": 11, "total_tokens": 111}
+    pages.filled.step(run, turn, usage_source="provider", **used)
+    pages.filled.change("turns", turn, output_tokens=11, usage_source="provider")
+    call = pages.filled.step(run, turn, 1, step_index=1, status="running", ended_at=None)
+    assert stops(panel(pages, turn))["turn tokens"] == "111 of 40,000"
+    scope = Scope("default", None, turn, run, turn[5:])
+    step = pages.services.recorder.live.start(scope, call)
+    step.input_tokens = 130
+    step.add([Delta("text", 0, "x" * 40)])
+    shown = panel(pages, turn)
+    assert stops(shown)["turn tokens"] == "111 + ~140 of 40,000"
+    assert boxes(shown)[1] == "11 + ~10 output, so far"
+    screen = pages.screen("turn", id=turn)
+    told = {**step.told(clock.monotonic()), "output_tokens": 20}
+    more = Envelope(None, "step.progress", at(2), "default", None, turn, run, call, told)
+    drawn = {swap.target: swap.html for swap in screen.drawn(more)}
+    assert drawn[f"adds-{call}"] == " + ~150"
+    assert drawn[f"more-{call}"] == " + ~20"
+
+
+def test_output_stays_told_while_a_tool_is_awaited(pages: FilledPages) -> None:
+    filled = pages.filled
+    used = {"output_tokens": 11, "usage_source": "provider"}
+    turn = filled.turn(filled.session("s"), status="running", ended_at=None, **used)
+    run = filled.run(turn, status="waiting_tool")
+    waits = {"step_type": "tool_call", "name": "look", "tool_call_id": "c1", "status": "running"}
+    filled.step(run, turn, **used)
+    filled.step(run, turn, 2, step_index=1, **waits, ended_at=None)
+    assert boxes(panel(pages, turn))[1] == "11 output, so far"
+
+
+def test_what_nobody_knows_is_not_nothing(pages: FilledPages) -> None:
+    turn, run = run_of_agent(pages, "success", ended_at=at(1))
+    failed = {"status": "error", "error_type": "upstream_timeout", "context_tokens": 20}
+    pages.filled.step(run, turn, **failed)
+    told = stops(panel(pages, turn))
+    assert told["turn cost"] == "– of $1.00"
+    assert told["turn tokens"] == "– of 40,000"
+    assert told["context window"] == "~20 of 128,000"
+
+
+def test_tokens_of_which_some_are_unknown_are_marked(pages: FilledPages) -> None:
+    turn, run = run_of_agent(pages, "success", ended_at=at(1))
+    known = {"total_tokens": 30, "usage_source": "provider", "cost_usd": 0.5}
+    pages.filled.step(run, turn, **known)
+    pages.filled.step(run, turn, step_index=1, status="error", error_type="upstream_timeout")
+    told = stops(panel(pages, turn))
+    assert (told["turn tokens"], told["turn cost"]) == ("≥30 of 40,000", "$0.5000 of $1.00")
