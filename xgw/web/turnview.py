@@ -11,7 +11,7 @@ from xgw import clock, spelling
 from xgw.agents import lineage
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
-from xgw.web.account import Account, account_of, calls_of
+from xgw.web.account import Account, account_of, answer_of, calls_of
 from xgw.web.decisions import AskedCall, Refused, asked_calls
 from xgw.web.imported import until
 from xgw.web.rerunview import RerunForm, rerun_of
@@ -117,7 +117,7 @@ def view_of(
     turn: Row,
     *,
     tool_wait_seconds: float,
-    window: int | None = None,
+    window_of: Callable[[Row], int | None] = lambda _: None,
     run_id: str | None = None,
     csrf: str = "",
     limits: Mapping[str, Any] = NO_LIMITS,
@@ -129,8 +129,9 @@ def view_of(
 ) -> TurnView:
     """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise.
 
-    `config` is the agent as its turn began with it, `limits` are those in it. `from_step` names the
-    step that it may be run again from, `servers` the MCP servers of tools.
+    `window_of` tells how many tokens the model of a call takes. `config` is the agent as its turn
+    began with it, `limits` are those in it. `from_step` names the step that it may be run again
+    from, `servers` the MCP servers of tools.
     """
     runs: Sequence[Row] = turn["runs"]
     chosen = next((r for r in runs if r["id"] == run_id), None)
@@ -142,7 +143,7 @@ def view_of(
     calls = calls_of(run)
     # An agent's tools run here: nobody sends their results.
     waits = [step for step in running if step["tool_call_id"] and turn["endpoint"] is not None]
-    last = calls[-1] if calls else None
+    answer = answer_of(calls)
     asked = asked_calls(newest)
     now = until()
     tried = () if run is None else lineage.resumed_in(lineage.ancestry_of(run, runs))
@@ -161,7 +162,7 @@ def view_of(
         stops=(
             *stops_of_waiting(waits if state == "waiting" else (), tool_wait_seconds, now),
             *stops_of_agent(tried, limits, now),
-            *stops_of_context(last, window),
+            *stops_of_context(answer, window_of(answer) if answer else None),
         ),
         fields=tuple(_fields(turn, calls, len(runs))),
         csrf=csrf,
