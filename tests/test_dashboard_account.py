@@ -15,6 +15,7 @@ from live_pages import Element
 from xgw import clock
 from xgw.events import Envelope
 from xgw.recording.facts import Scope
+from xgw.store.models import Step
 from xgw.values import Delta
 
 LIMITS = {"max_iterations": 8, "max_turn_tokens": 40_000, "max_turn_cost_usd": 1.0}
@@ -277,3 +278,25 @@ def test_tokens_of_which_some_are_unknown_are_marked(pages: FilledPages) -> None
     pages.filled.step(run, turn, step_index=1, status="error", error_type="upstream_timeout")
     told = stops(panel(pages, turn))
     assert (told["turn tokens"], told["turn cost"]) == ("≥30 of 40,000", "$0.5000 of $1.00")
+
+
+# -- how fast it was -------------------------------------------------------------------------------
+
+
+def test_how_fast_an_answer_came_stays_told_once_it_is_there(pages: FilledPages) -> None:
+    turn, run = run_of_agent(pages, "success", ended_at=at(1))
+    took = {"latency_ms": 2400, "ttft_ms": 400, "output_tokens": 114, "usage_source": "provider"}
+    step = pages.filled.step(run, turn, **took)
+    page = pages.open(f"/ui/turns/{turn}").tree
+    assert " · first token 400 ms · 57 tokens/s" in page.one(class_="truth").text
+    entry = page.one(id=f"step-{step}").one("header", class_="entry-head").text
+    assert entry.endswith(" · 114 tokens · 2.40 s · first token 400 ms · 57 tokens/s")
+
+
+def test_how_fast_the_runs_answer_was_is_told_of_the_run(pages: FilledPages) -> None:
+    turn, first, _ = run_twice(pages)
+    [step] = [s for s in pages.filled.store.fetch(Step.select()) if s["run_id"] == first]
+    pages.filled.change("steps", step["id"], ttft_ms=400)
+    told = "Done in 2.50 s · first token 400 ms · 5 tokens/s · p/m · finish reason stop"
+    assert truth(panel(pages, turn, first)) == told
+    assert "first token" not in truth(panel(pages, turn))

@@ -35,6 +35,8 @@ class Account:
     """`state` is in one word, `ended_words` why it ended in it. `served_by_attempt` is that of an
     answer which another attempt than the first brought, `beyond` tells of those that brought none.
 
+    `pace` tells how fast the answer came, the last one that was asked for.
+
     Tokens are None where nobody knows them; `usage_source` marks input and output.
     """
 
@@ -48,6 +50,7 @@ class Account:
     error_message: str | None
     ended_words: str
     served_by_attempt: int | None
+    pace: str
     round_trips: int
     beyond: str | None
     input_tokens: int | None
@@ -91,6 +94,7 @@ def _of_turn(turn: Row, run: Row | None) -> Account:
         turn["error_message"],
         _ended_words(turn),
         _late_attempt(calls[-1] if calls else None),
+        wording.pace_words(answer) if (answer := answer_of(calls)) else "",
         round_trips,
         _beyond((turn["attempts"] or 0) - round_trips) if is_over else None,
         sent["input_tokens"],
@@ -116,6 +120,7 @@ def _of_run(turn: Row, run: Row, *, is_newest: bool) -> Account:
         run["error_message"],
         _ended_words(run),
         _late_attempt(answer),
+        wording.pace_words(answer) if answer else "",
         round_trips,
         _beyond(len(calls) - round_trips) if run["ended_at"] is not None else None,
         sums["input_tokens"],

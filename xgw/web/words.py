@@ -197,6 +197,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "state_of_request": wording.state_of_request,
     "status_words": wording.status_words,
     "error_words": wording.error_words,
+    "pace": wording.pace_words,
     "client_words": wording.client_words,
     "decided_words": decided_words,
     "used": wording.usage_with_total,
