@@ -280,6 +280,19 @@ def test_tokens_of_which_some_are_unknown_are_marked(pages: FilledPages) -> None
     assert (told["turn tokens"], told["turn cost"]) == ("≥30 of 40,000", "$0.5000 of $1.00")
 
 
+def test_results_that_never_came_are_told(pages: FilledPages) -> None:
+    filled = pages.filled
+    ended = {"latency_ms": 904_000, "finish_reason": "tool_calls", "ended_by": "finished"}
+    turn = filled.turn(filled.session("s"), **ended, final_model="m")
+    run = filled.run(turn)
+    filled.step(run, turn, finish_reason="tool_calls")
+    dropped = {"step_type": "tool_call", "status": "cancelled", "error_type": "no_result"}
+    for number, name in enumerate(("look", "look", "note"), 1):
+        filled.step(run, turn, step_index=number, name=name, tool_call_id=f"c{number}", **dropped)
+    told = "Ended after 15 min 04 s: the results of look, note never came · m"
+    assert truth(panel(pages, turn)) == f"{told} · finish reason tool_calls"
+
+
 # -- how fast it was -------------------------------------------------------------------------------
 
 

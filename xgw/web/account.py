@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xgw import spelling
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
 
@@ -35,6 +36,7 @@ class Account:
     """`state` is in one word, `ended_words` why it ended in it. `served_by_attempt` is that of an
     answer which another attempt than the first brought, `beyond` tells of those that brought none.
 
+    `missing` are the tools of a client whose results never came, of a turn that ended without them.
     `pace` tells how fast the answer came, the last one that was asked for.
 
     Tokens are None where nobody knows them; `usage_source` marks input and output.
@@ -51,6 +53,7 @@ class Account:
     ended_words: str
     served_by_attempt: int | None
     pace: str
+    missing: tuple[str, ...]
     round_trips: int
     beyond: str | None
     input_tokens: int | None
@@ -95,6 +98,7 @@ def _of_turn(turn: Row, run: Row | None) -> Account:
         _ended_words(turn),
         _late_attempt(calls[-1] if calls else None),
         wording.pace_words(answer) if (answer := answer_of(calls)) else "",
+        _missing(turn, run),
         round_trips,
         _beyond((turn["attempts"] or 0) - round_trips) if is_over else None,
         sent["input_tokens"],
@@ -121,6 +125,7 @@ def _of_run(turn: Row, run: Row, *, is_newest: bool) -> Account:
         _ended_words(run),
         _late_attempt(answer),
         wording.pace_words(answer) if answer else "",
+        (),
         round_trips,
         _beyond(len(calls) - round_trips) if run["ended_at"] is not None else None,
         sums["input_tokens"],
@@ -129,6 +134,13 @@ def _of_run(turn: Row, run: Row, *, is_newest: bool) -> Account:
         sums["usage_source"],
         sums["usage_source"],
     )
+
+
+def _missing(turn: Row, run: Row | None) -> tuple[str, ...]:
+    if run is None or turn["endpoint"] is None or turn["finish_reason"] != "tool_calls":
+        return ()
+    dropped = (step for step in run["steps"] if step["error_type"] == "no_result")
+    return tuple(dict.fromkeys(step["name"] or spelling.UNKNOWN for step in dropped))
 
 
 def summed(calls: Iterable[Row]) -> Row:
