@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 FOOT = r"Turn {0} (done|error) (done|error)"
-PACE = rf"first token {TOOK}(?: · \d+ tokens/s)?"
 PANEL = r"Turn {0} trace \S+ (done|error) (Done in|Failed after)"
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
 TOOK = r"[\d.]+ m?s"
+PACE = rf"first token {TOOK}(?: · \d+ tokens/s)?"
 
 SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "1.1": {

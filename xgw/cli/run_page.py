@@ -86,9 +86,15 @@ def render_times(page: Page, row: Row, now: datetime.datetime) -> None:
     took, busy = spelling.duration(_elapsed(timed, page.until)), spelling.duration(timed["busy_ms"])
     if timed["ended_at"] is None:
         took += " so far"
-    elif timed["busy_ms"] is not None and busy != took:
+    elif timed["busy_ms"] is not None and busy != took and _may_have_waited(timed):
         took += f", {busy} without waits for tools and people"
     page.field("took", f"{took}, run {len(runs)} of {len(runs)}" if timed is not row else took)
+
+
+def _may_have_waited(row: Row) -> bool:
+    """Whether a turn or a run had tools: it waits for their results, and for people to decide."""
+    steps = [step for run in row.get("runs") or (row,) for step in run["steps"]]
+    return any(step["step_type"] != "llm_call" for step in steps)
 
 
 def render_steps(page: Page, store: Store, run: Row) -> None:
