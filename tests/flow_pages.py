@@ -35,6 +35,7 @@ PANEL = r"Turn {0} trace \S+ (done|error) (Done in|Failed after)"
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \+00:00"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
 TOOK = r"[\d.]+ m?s"
+PACE = rf"first token {TOOK}(?: · \d+ tokens/s)?"
 
 SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "1.1": {
@@ -62,7 +63,10 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "4.5": {"asking call": (f"Done in {TOOK} · p1/m-served", "finish reason tool_calls")},
     "4.6": {"asking call": ("20output tokens",), "working": (r"m-served at p1 .* · 20 tokens",)},
     "4.7": {"usage": ("from the cache .hit.64", "not from the cache .miss.56")},
-    "4.8": {"asking call": (f"took{TOOK} · first token {TOOK}",)},
+    "4.8": {
+        "asking call": (f"took{TOOK} · first token {TOOK}",),
+        "page of turn 1": (f"Done in {TOOK} · {PACE} · p1/m-served",),
+    },
     "5.1": {"working": ("One moment. look ok",), "asking call": ("look call_look",)},
     "5.2": {"working": ("look .* boom .* stuck",)},
     "5.3": {"working": (r'\{"city": "Oslo"\}', 'Arguments{ "city": "Oslo" }')},
@@ -82,7 +86,7 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "7.2": {"answered": ("context window180 of 4,000",), "answering call": ("context180 tokens",)},
     "8.1": {"answered": ("Turn 1 trace .* done Done in .* finish reason stop",)},
-    "8.2": {"answered": (rf"12 tokens · {TOOK} {ANSWER}",), "page of turn 1": (ANSWER,)},
+    "8.2": {"answered": (rf"12 tokens · {TOOK} · {PACE} {ANSWER}",), "page of turn 1": (ANSWER,)},
     "8.3": {"page of turn 1": (f"ended{MOMENT}",)},
     "9.1": {"page of turn 1": (r"300 in \(192 cached\) → 32 out = 332",)},
     "9.2": {"page of turn 1": ("tool calls3",)},

@@ -10,7 +10,10 @@ import pytest
 from agent_gates import GATES, RUNS
 from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested
 from scripted_model import HANG, Row, delta, result, says, stream, streams, user, whole
+from xgw import clock
+from xgw.agents.spent import Spent
 from xgw.config import Price
+from xgw.recording.pending import Checkpoint
 from xgw.store.models import Event
 
 NOTE = ("c1", "note", '{"text": "t"}')
@@ -158,3 +161,9 @@ def test_a_context_that_the_provider_refuses_is_told_as_such(gate: AgentGate) ->
     body = {"error": {"message": "too long", "code": "context_length_exceeded"}}
     gate.model.will(whole(body, status="400 Bad"))
     assert gate.say("go")["error"]["type"] == "context_overflow"
+
+
+def test_what_precedes_the_loop_is_work_too() -> None:
+    spent = Spent(Checkpoint(elapsed_ms=500, busy_ms=300), since=clock.monotonic() - 3)
+    assert 3500 <= spent.elapsed_ms < 60_000
+    assert 3300 <= spent.busy_ms < 60_000

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from cli_stores import HOSTILE, FixedStore, Recorded, recorded, run
+from filled_store import FilledStore
 from servers import DEADLINE, ROOT, XGW, installed
 from xgw import clock, ids, spelling
 from xgw.cli import COMMANDS as TABLE
@@ -821,3 +822,14 @@ def test_a_table_drops_what_it_can_spare() -> None:
 def test_ids_are_whole_where_they_are_not_on_a_terminal(real: Recorded) -> None:
     for line in real.show("requests").splitlines()[1:]:
         assert any(ids.is_id(word, "req") for word in line.split())
+
+
+@pytest.mark.parametrize(("tool", "told"), [(False, ""), (True, ", 6 ms without waits for tools")])
+def test_only_what_had_tools_is_told_to_have_waited(tmp_path: Path, tool: bool, told: str) -> None:
+    filled = FilledStore(tmp_path)
+    turn = filled.turn(latency_ms=7, busy_ms=6)
+    kind = "tool_call" if tool else "llm_call"
+    filled.step(filled.run(turn, latency_ms=7, busy_ms=6), turn, step_type=kind)
+    filled.close()
+    [took] = re.findall("took +(.*)", run(tmp_path / "xgw.db", "show", turn).stdout)
+    assert took == f"7 ms{told and told + ' and people'}"

@@ -16,6 +16,8 @@ from gateway_fixtures import Reading, gate_and_model
 from live_pages import Element, PageSocket, open_page, parse, watching
 from scripted_model import chat, named, says, streams
 from servers import eventually
+from xgw.cli import reading
+from xgw.config import Config, Route
 from xgw.queries.events import list_events
 from xgw.store.models import Step
 from xgw.web.live.screens import open_screen
@@ -351,3 +353,36 @@ def test_an_entry_that_came_with_its_turn_is_not_added_again(gate: AgentGate) ->
         mine = [swap for swap in drawn if f'id="step-{step["id"]}"' in swap.html]
         assert mine[0].target == "conversation"
         assert place not in {swap.target for swap in mine}
+
+
+# -- the window ------------------------------------------------------------------------------------
+
+
+def test_a_model_that_answers_by_another_name_has_the_window_of_the_one_asked(
+    tmp_path: Path,
+) -> None:
+    named = {"a": agent(model="gpt-4o", tools=()), "routed": agent(model="smart", tools=())}
+    routes = tuple(Route(model=name, targets=("p1/gpt-4o",)) for name in ("gpt-4o", "smart"))
+    with agents(tmp_path, agents=named, routes=routes) as gate:
+        for name in named:
+            gate.model.will(says("hi"))
+            answer = gate.say("hello", None, name=name)
+            session = gate.gate.get(f"/sessions/{answer['sessionId']}").json
+            assert session["model"] == "m-served"
+            assert session["context"]["window"] == 128_000
+            page = open_page(gate.gate, f"/ui/sessions/{answer['sessionId']}")
+            assert "of 128,000" in page.one("header", class_="session-head").text
+            told = page.one("dl", class_="stops").text
+            assert "context window" in told
+            assert "of 128,000" in told
+            [row] = open_page(gate.gate, "/ui/").all(id=f"session-{answer['sessionId']}")
+            assert row.all("svg", class_="gauge")
+
+
+def test_a_terminal_knows_the_window_of_an_agent(tmp_path: Path) -> None:
+    own = agent(model="gpt-4o", context={"window": 900})
+    config = Config.model_validate({"agents": {"a": agent(model="gpt-4o"), "own": own}})
+    served = {"provider_name": "openai", "model": "gpt-of-tomorrow"}
+    window_of = reading.windows(config)
+    windows = [window_of({"agent_name": name, **served}) for name in ("a", "own", None)]
+    assert windows == [128_000, 900, None]

@@ -353,7 +353,8 @@ def test_a_turn_runs_again_beside_what_it_did(gate: AgentGate, browser: Browser)
     words = page.one("p", class_="run-words").text
     assert words == (
         "Repeats run 1 · model p1/n · other instructions · tools run anew. "
-        "The turn's answer is that of run 2, the newest that succeeded. Export this run"
+        "The turn's answer is that of run 2, the newest that succeeded. "
+        "Its 2 runs together used 24 in → 11 out tokens. Export this run"
     )
     first = tree(browser.open(tabs.all("a")[0].attributes["href"]))
     assert said(first) == ["one"]

@@ -293,6 +293,7 @@ def test_open_turns_and_whose_they_are(gate: Gate) -> None:
     gate.post(chat("use a tool", **named("waits")))
     code, found = examine(gate.store.path, "--offline")
     assert (code, only(found, "turns")["standing"]) == (0, "note")
+    assert only(found, "turns")["says"].startswith("1 turn waits for a person or a client: turn_")
     copy = gate.store.path.with_name("copy.db")
     assert ask("backup", copy, "--db", gate.store.path)[0] == 0
     with sqlite3.connect(copy) as database:

@@ -57,7 +57,7 @@ class Loop:
         self._start = start
         self._is_closing = is_closing
         above = None if start.inside is None else start.inside.spent
-        self._spent = Spent(start.checkpoint, above)
+        self._spent = Spent(start.checkpoint, above, start.since)
         self._model = turn.wanted.model or start.definition.table.model
         self._sent_before = start.sent_before
         self._exchange: Exchange | None = None

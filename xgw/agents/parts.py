@@ -102,3 +102,5 @@ class Start:
     handed: Handed = field(default_factory=Handed)
     inside: Inside | None = None
     """Where a task that was handed over is worked on; None for the turn itself."""
+    since: float | None = None
+    """Since when the run works (monotonic seconds), None for from its loop on."""

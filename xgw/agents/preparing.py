@@ -29,6 +29,7 @@ from xgw.store.payloads import Stored
 
 def prepare(store: Store, means: Means, turn: Turn, definition: Definition) -> Start:
     """Where a turn or a later run of it begins, read from the store."""
+    since = clock.monotonic()
     session_id, wanted = turn.scope.session_id or "", turn.wanted
     session = sessions.find_session(store, session_id, turn.scope.project_id) or {}
     so_far = _so_far(store, turn)
@@ -52,6 +53,7 @@ def prepare(store: Store, means: Means, turn: Turn, definition: Definition) -> S
         text=so_far.text,
         earlier=so_far.earlier,
         handed=so_far.handed,
+        since=since,
     )
 
 

@@ -10,15 +10,17 @@ from xgw.recording.pending import Checkpoint
 
 
 class Spent:
-    """Counts from now on, on top of what a checkpoint has.
+    """Counts on top of what a checkpoint has, from `since` on (monotonic seconds), else from now.
 
     `above` is the time of the run, or of the agent, that awaits this one.
     """
 
-    def __init__(self, before: Checkpoint, above: Spent | None = None) -> None:
+    def __init__(
+        self, before: Checkpoint, above: Spent | None = None, since: float | None = None
+    ) -> None:
         self._before = before
         self._above = above
-        self._began = clock.monotonic()
+        self._began = clock.monotonic() if since is None else since
         self._in_tools = 0.0
         self._tools_since: float | None = None
 

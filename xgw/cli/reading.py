@@ -189,7 +189,10 @@ def _spelled(name: str) -> str:
 
 
 def windows(config: Config) -> Callable[[Row], int | None]:
-    """How many tokens the model of a session's last call takes, as the API tells it."""
+    """How many tokens fit into a session's context, as the API tells it.
+
+    But of the model that an agent asks only by its name, without the routes that may stand for it.
+    """
     from xgw.accounting.prices import PriceBook
 
     prices = PriceBook(config.prices)
@@ -199,7 +202,16 @@ def windows(config: Config) -> Callable[[Row], int | None]:
     def of_model(model: str | None, provider: str | None) -> int | None:
         return prices.context_window(model, providers.get(provider or ""))
 
-    return lambda row: of_model(row["model"], row["provider_name"])
+    def of_session(row: Row) -> int | None:
+        agent, provider = config.agents.get(row["agent_name"] or ""), row["provider_name"]
+        if agent is not None and agent.context.window is not None:
+            return agent.context.window
+        found = of_model(row["model"], provider)
+        if found is None and agent is not None:
+            return of_model(agent.model.removeprefix(f"{provider}/"), provider)
+        return found
+
+    return of_session
 
 
 def demos(config: Config) -> frozenset[str]:

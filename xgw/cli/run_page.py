@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 from xgw import clock, spelling
 from xgw.cli import agent_page, texts, timeline
@@ -72,17 +73,28 @@ def render_error(page: Page, row: Row) -> None:
 
 
 def render_times(page: Page, row: Row, now: datetime.datetime) -> None:
-    """When a turn or a run began, how long it took, and what ended it."""
+    """When a turn or a run began, how long it took, and what ended it.
+
+    Of a turn with several runs the newest one's time is told: between two there was no work.
+    """
     page.field("ended by", _cause(row))
     begun = row["started_at"] or row.get("queued_at")
     if begun is not None:
         page.field("started", f"{spelling.moment(begun)}, {spelling.ago(begun, now)}")
-    took, busy = spelling.duration(_elapsed(row, page.until)), spelling.duration(row["busy_ms"])
-    if row["ended_at"] is None:
+    runs: Sequence[Row] = row.get("runs") or ()
+    timed = runs[-1] if len(runs) > 1 else row
+    took, busy = spelling.duration(_elapsed(timed, page.until)), spelling.duration(timed["busy_ms"])
+    if timed["ended_at"] is None:
         took += " so far"
-    elif row["busy_ms"] is not None and busy != took:
+    elif timed["busy_ms"] is not None and busy != took and _may_have_waited(timed):
         took += f", {busy} without waits for tools and people"
-    page.field("took", took)
+    page.field("took", f"{took}, run {len(runs)} of {len(runs)}" if timed is not row else took)
+
+
+def _may_have_waited(row: Row) -> bool:
+    """Whether a turn or a run had tools: it waits for their results, and for people to decide."""
+    steps = [step for run in row.get("runs") or (row,) for step in run["steps"]]
+    return any(step["step_type"] != "llm_call" for step in steps)
 
 
 def render_steps(page: Page, store: Store, run: Row) -> None:

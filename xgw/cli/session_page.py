@@ -11,7 +11,7 @@ from xgw.cli.pages import Page, spelled_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import role_of
 from xgw.events import Envelope
-from xgw.queries import history, overview, sessions, turns
+from xgw.queries import history, overview, runs, sessions, turns
 from xgw.queries import pages as listed
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Row
@@ -120,7 +120,12 @@ def _turns(page: Page, store: Store, session: Row, state: str) -> None:
         _before_turns(page, store, session)
         return
     active = {session["active_turn_id"]: state}
-    cells = [_turn(page, row, active.get(row["id"])) for row in rows[::-1]]
+    newest = {run["turn_id"]: run for run in runs.of_turns_with_several(store, session["id"])}
+    took = [newest.get(row["id"], row)["latency_ms"] for row in rows]
+    cells = [
+        _turn(page, row, active.get(row["id"]), ms)
+        for row, ms in zip(rows[::-1], took[::-1], strict=True)
+    ]
     left = session["turn_count"] - len(rows)
     page.section("Turns", f"the newest {len(rows)}; {left:,} more with --full" if left > 0 else "")
     page.add(render(page.screen, _COLUMNS, cells, tail="input"))
@@ -151,7 +156,8 @@ def _said(page: Page, message: Row) -> list[Cell]:
     ]
 
 
-def _turn(page: Page, turn: Row, known_state: str | None) -> list[Cell]:
+def _turn(page: Page, turn: Row, known_state: str | None, took_ms: int | None) -> list[Cell]:
+    """`took_ms` is the time of its newest run."""
     state = known_state or overview.state_of_turn(turn["status"], None)
     failed = turn["error_type"] or turn["ended_by"]
     return [
@@ -159,7 +165,7 @@ def _turn(page: Page, turn: Row, known_state: str | None) -> list[Cell]:
         Cell(state, role_of(state)),
         Cell(spelling.count(turn["total_tokens"], turn["usage_source"])),
         Cell(spelling.usd(turn["cost_usd"])),
-        Cell(spelling.duration(turn["latency_ms"])),
+        Cell(spelling.duration(took_ms)),
         Cell(spelling.ago(turn["started_at"], clock.now()), "faint"),
         Cell(listing.id_ref(page.screen, turn["id"]), "name"),
         Cell(joined(turn["user_input"], failed if state in ("error", "cancelled") else None)),

@@ -111,8 +111,13 @@ class Router:
 
     def find(self, model: str, endpoint: str) -> Way:
         """The way for a request; ApiError 404 `model_not_found` if nothing serves it."""
+        known = self.find_configured(model, endpoint)
+        return known or self._way(model, endpoint, self._listed(model, endpoint))
+
+    def find_configured(self, model: str, endpoint: str) -> Way | None:
+        """The same where the configuration alone decides it: no provider is asked what it has."""
         find = self._find_fixed if len(model) <= LONGEST_KEPT else self._configured
-        return find(model, endpoint) or self._way(model, endpoint, self._listed(model, endpoint))
+        return find(model, endpoint)
 
     def _configured(self, model: str, endpoint: str) -> Way | None:
         """The way that the configuration alone decides; None if the providers' lists do."""

@@ -1,8 +1,11 @@
 """Turns as lines of a list: their light columns with those of the newest run, and texts cut short.
 
-The run's are `run_id`, `run_index`, `run_kind` and `run_status`; `user_input` and `error_message`
+The run's are `run_id`, `run_index`, `run_kind`, `run_status`, `run_started_at` and `run_ms` (its
+`latency_ms`); `user_input` and `error_message`
 have at most CHARACTERS. Beside the columns a line has
 - `state`: in one word, as in `overview`;
+- `began_at`, `took_ms`: when it began and how long it took, of one with several runs the newest,
+  for the time between two runs is no work;
 - `limit`: the limit that ended it (`iterations`, `turn_tokens`, `cost` …), else None;
 - `last_index`: of the newest turn in its session.
 """
@@ -72,6 +75,9 @@ def _finish(rows: list[Row]) -> None:
             row["user_input"] = row["user_input"][:CHARACTERS]
         row["state"] = state_of_turn(row["status"], row["run_status"])
         row["limit"] = limit_of(row)
+        of_run = bool(row["run_index"])
+        row["began_at"] = row["run_started_at" if of_run else "started_at"]
+        row["took_ms"] = row["run_ms" if of_run else "latency_ms"]
 
 
 def limit_of(row: Row) -> str | None:
@@ -91,6 +97,8 @@ def _lines() -> peewee.ModelSelect[Any]:
         Run.run_index,
         Run.kind.alias("run_kind"),
         Run.status.alias("run_status"),
+        Run.started_at.alias("run_started_at"),
+        Run.latency_ms.alias("run_ms"),
         last.alias("last_index"),
     ).join(Run, JOIN.LEFT_OUTER, on=(Run.id == newest))
     return with_text(query, Turn.user_input)

@@ -59,11 +59,12 @@ def find_step(store: Store, step_id: str, project: str | None = None) -> Row | N
 
 
 def last_call(store: Store, session_id: str) -> Row | None:
-    """The newest model call of a session whose request was kept: `id` and `input_payload`.
+    """The newest model call of a session whose request was kept, with what it sent.
 
-    Not one of another agent that a task was handed over to.
+    `id`, `input_payload` and `model_requested`. Not one of another agent that a task was handed
+    over to.
     """
-    calls = _calls(session_id, None).select(Step.id, Step.input_payload)
+    calls = _calls(session_id, None).select(Step.id, Step.input_payload, Step.model_requested)
     return store.fetch_one(calls.order_by(Step.started_at.desc(), Step.id.desc()))
 
 

@@ -63,7 +63,7 @@ def reads_words(log: Row) -> str | None:
     )
 
 
-def first_token_words(row: Row) -> str | None:
+def first_token_words(row: Mapping[str, Any]) -> str | None:
     """When the first token came."""
     return None if row["ttft_ms"] is None else f"first token {spelling.duration(row['ttft_ms'])}"
 
@@ -93,12 +93,17 @@ def usage_with_total(row: Mapping[str, Any]) -> str:
     return f"{usage_words(row)} = {total}, {told.get(row['usage_source'] or '', 'source unknown')}"
 
 
-def speed_words(step: Row) -> str | None:
+def speed_words(step: Mapping[str, Any]) -> str | None:
     """Tokens a second after the first one."""
     ms = (step["latency_ms"] or 0) - (step["ttft_ms"] or 0)
     if step["ttft_ms"] is None or not step["output_tokens"] or ms < 50:
         return None
     return f"{step['output_tokens'] * 1000 / ms:.0f} tokens/s"
+
+
+def pace_words(step: Mapping[str, Any]) -> str:
+    """How fast an answer came: its first token, and those after it; "" where that is unknown."""
+    return joined(first_token_words(step), speed_words(step))
 
 
 def client_words(client: Any) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from xgw import spelling
+from xgw.queries.wording import counted
 from xgw.recording import owner
 from xgw.store import migrations
 from xgw.store.database import Store
@@ -160,7 +161,7 @@ def _foreign_keys(_: Store, database: sqlite3.Connection) -> Iterator[Finding]:
         yield fine("foreign keys", "every row belongs to one that is there")
         return
     kinds = sorted({f"{table} without {parent}" for table, parent in found})
-    words = f"{len(found)} rows belong to nothing: {', '.join(kinds)}"
+    words = f"{_which(len(found), 'row', 'belongs', 'belong')} to nothing: {', '.join(kinds)}"
     advice = "xgw never leaves such: whatever else writes to the file should stop; " + RESTORE
     yield wrong("foreign keys", words, advice)
 
@@ -196,7 +197,7 @@ def _orphans(store: Store, database: sqlite3.Connection) -> Iterator[Finding]:
     if not count:
         yield fine("orphans", "nothing lies there that nothing refers to")
         return
-    words = f"{spelling.count(count)} payloads ({spelling.size(size)}) are referred to by nothing"
+    words = f"{counted(count, 'payload')} ({spelling.size(size)}) that nothing refers to"
     deletions = database.execute("PRAGMA user_version").fetchone()[0]
     advice = "the server deletes them by and by" if deletions else "the next `xgw prune` takes them"
     yield note("orphans", words, advice)
@@ -207,15 +208,21 @@ def _open_turns(_: Store, database: sqlite3.Connection) -> Iterator[Finding]:
     lost = [id for id, status, owned in rows if status == "running" and not owner.is_alive(owned)]
     waiting = [id for id, status, _ in rows if status in ("waiting_tool", "paused")]
     if lost:
-        words = f"{len(lost)} open turns are nobody's any more: {_some(lost)}"
+        words = f"{_which(len(lost), 'open turn', 'is', 'are')} nobody's any more: {_some(lost)}"
         advice = "`xgw serve` ends them when it starts; `xgw cancel TURN` ends one"
         yield wrong("turns", words, advice)
     if waiting:
-        words = f"{len(waiting)} turns wait for a person or a client: {_some(waiting)}"
+        words = f"{_which(len(waiting), 'turn', 'waits', 'wait')} for a person or a client"
+        words += f": {_some(waiting)}"
         yield note("turns", words, "`xgw show TURN` says for what")
     under_way = len(rows) - len(lost) - len(waiting)
     if under_way or not rows:
         yield fine("turns", f"{under_way} under way")
+
+
+def _which(count: int, noun: str, does: str, do: str) -> str:
+    """So many things that do something; `does` is of one alone."""
+    return f"{counted(count, noun)} {does if count == 1 else do}"
 
 
 def _some(ids: list[str]) -> str:

@@ -11,6 +11,7 @@ from xgw import clock, spelling
 from xgw.agents import lineage
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
+from xgw.web.account import Account, account_of, answer_of, calls_of
 from xgw.web.decisions import AskedCall, Refused, asked_calls
 from xgw.web.imported import until
 from xgw.web.rerunview import RerunForm, rerun_of
@@ -22,27 +23,15 @@ Row = Mapping[str, Any]
 
 OPEN_STATES = frozenset({"queued", "running", "waiting", "paused"})
 
-_ENDED_BY = {
-    "provider": "the provider failed",
-    "client_disconnect": "the client went away",
-    "user_cancel": "cancelled by a person",
-    "limit": "a limit was reached",
-    "superseded": "a later message took its place",
-    "gateway": "refused by the gateway",
-    "shutdown": "the server shut down",
-    "crash": "the server stopped without warning",
-    "resumed": "it was resumed",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
     """Everything that the panel of a turn shows; `csrf` is for its buttons, "" where it has none.
 
-    `run` is the one shown, of `runs`, `is_chosen` if it was asked for; `counts` the one whose
-    answer the turn shows. `current` is the step that began last of those under way, `progress` what
-    `step.progress` says of it. `asked` are the calls that wait for a person, `refused` a form that
-    was not taken, `rerun` the one to run it once more.
+    `run` is the one shown, of `runs`, `is_chosen` if it was asked for: `account` tells of it, and
+    `state` of the turn. `counts` is the run whose answer the turn shows. `current` is the step that
+    began last of those under way, `progress` what `step.progress` says of it. `asked` are the calls
+    that wait for a person, `refused` a form that was not taken, `rerun` the one to run it again.
     """
 
     turn: Row
@@ -54,10 +43,7 @@ class TurnView:
     current: Row | None
     waits_since: datetime.datetime
     waits_for: tuple[str, ...]
-    served: str
-    served_by_attempt: int | None
-    ended_words: str
-    beyond: str | None
+    account: Account
     waterfall: Waterfall | None
     stops: tuple[Stop, ...]
     fields: tuple[tuple[str, str], ...]
@@ -82,7 +68,7 @@ class TurnView:
     @property
     def state_words(self) -> str | None:
         """How it stands, where one word would not tell."""
-        return "waiting for approval" if self.asked else None
+        return "waiting for approval" if self.asked and self.account.state == "waiting" else None
 
     @property
     def undecided(self) -> tuple[AskedCall, ...]:
@@ -99,6 +85,15 @@ class TurnView:
         if counts["status"] == "success":
             return f"The turn's answer is that of {number}, the newest that succeeded."
         return f"None of its runs succeeded; what {number} left is shown."
+
+    @property
+    def in_all_words(self) -> str:
+        """What its runs used together, where it has several."""
+        if len(self.runs) < 2:
+            return ""
+        cost = None if self.turn["cost_usd"] is None else spelling.usd(self.turn["cost_usd"])
+        used = wording.joined(f"{wording.usage_words(self.turn)} tokens", cost)
+        return f"Its {len(self.runs)} runs together used {used}."
 
     def run_words(self, run: Row) -> str:
         """A run as its tab names it."""
@@ -117,30 +112,12 @@ class TurnView:
         steps = [step for one in self.runs for step in one["steps"]]
         return seen_of(run, self.runs, messages, steps)
 
-    @property
-    def input_tokens(self) -> tuple[int | None, str | None]:
-        """Tokens sent so far and their source: of a turn under way those of its calls."""
-        if self.turn["ended_at"] is not None:
-            return self.turn["input_tokens"], self.turn["usage_source"]
-        known = [s for s in self.steps if s["input_tokens"] is not None]
-        is_estimate = any(s["usage_source"] != "provider" for s in known)
-        total = sum(step["input_tokens"] for step in known) if known else None
-        return total, "estimated" if is_estimate else "provider"
-
-    @property
-    def round_trips(self) -> int:
-        """Model answers asked for so far."""
-        if self.turn["ended_at"] is not None:
-            return int(self.turn["llm_calls"] or 0)
-        calls = (step for step in self.steps if step["step_type"] == "llm_call")
-        return sum(1 for step in calls if (step["attempt"] or 1) == 1)
-
 
 def view_of(
     turn: Row,
     *,
     tool_wait_seconds: float,
-    window: int | None = None,
+    window_of: Callable[[Row], int | None] = lambda _: None,
     run_id: str | None = None,
     csrf: str = "",
     limits: Mapping[str, Any] = NO_LIMITS,
@@ -152,8 +129,9 @@ def view_of(
 ) -> TurnView:
     """The view of a turn with its `runs`; `run_id` chooses one, the newest otherwise.
 
-    `config` is the agent as its turn began with it, `limits` are those in it. `from_step` names the
-    step that it may be run again from, `servers` the MCP servers of tools.
+    `window_of` tells how many tokens the model of a call takes. `config` is the agent as its turn
+    began with it, `limits` are those in it. `from_step` names the step that it may be run again
+    from, `servers` the MCP servers of tools.
     """
     runs: Sequence[Row] = turn["runs"]
     chosen = next((r for r in runs if r["id"] == run_id), None)
@@ -162,12 +140,13 @@ def view_of(
     newest = runs[-1] if runs else None
     state = state_of_turn(turn["status"], newest["status"] if newest else None)
     running = [step for step in steps if step["status"] == "running"]
-    calls = [step for step in steps if step["step_type"] == "llm_call"]
+    calls = calls_of(run)
     # An agent's tools run here: nobody sends their results.
     waits = [step for step in running if step["tool_call_id"] and turn["endpoint"] is not None]
-    last = calls[-1] if calls else None
+    answer = answer_of(calls)
     asked = asked_calls(newest)
     now = until()
+    tried = () if run is None else lineage.resumed_in(lineage.ancestry_of(run, runs))
     return TurnView(
         turn=turn,
         runs=runs,
@@ -178,17 +157,14 @@ def view_of(
         current=running[-1] if running else None,
         waits_since=_waits_since(turn, waits, newest if asked else None),
         waits_for=_waits_for(waits, asked),
-        served=wording.served_words(turn["final_provider_name"], turn["final_model"]),
-        served_by_attempt=_late_attempt(last),
-        ended_words=_ended_words(turn),
-        beyond=_beyond(turn),
+        account=account_of(turn, runs, run),
         waterfall=waterfall_of(steps, now, servers),
         stops=(
             *stops_of_waiting(waits if state == "waiting" else (), tool_wait_seconds, now),
-            *stops_of_agent(turn, _counted(run, runs), limits, now),
-            *stops_of_context(last, window),
+            *stops_of_agent(tried, limits, now),
+            *stops_of_context(answer, window_of(answer) if answer else None),
         ),
-        fields=tuple(_fields(turn, calls)),
+        fields=tuple(_fields(turn, calls, len(runs))),
         csrf=csrf,
         progress=progress_of(running[-1]["id"]) if running else None,
         counts=counting(runs),
@@ -197,12 +173,6 @@ def view_of(
         refused=refused,
         rerun=rerun_of(turn, runs, config, refused, from_step) if csrf else None,
     )
-
-
-def _counted(run: Row | None, runs: Sequence[Row]) -> list[Row]:
-    """The steps of a run and of those that it resumes."""
-    tried = () if run is None else lineage.resumed_in(lineage.ancestry_of(run, runs))
-    return [step for one in tried for step in one["steps"]]
 
 
 def _waits_since(turn: Row, waits: Sequence[Row], asking: Row | None) -> datetime.datetime:
@@ -220,28 +190,8 @@ def _waits_for(waits: Sequence[Row], asked: Sequence[AskedCall]) -> tuple[str, .
     return tuple(name or spelling.UNKNOWN for name in names)
 
 
-def _late_attempt(call: Row | None) -> int | None:
-    """Of an answer that another attempt than the first one brought."""
-    if call is None or call["status"] != "success" or (call["attempt"] or 1) < 2:
-        return None
-    attempt: int = call["attempt"]
-    return attempt
-
-
-def _ended_words(turn: Row) -> str:
-    cause = _ENDED_BY.get(turn["ended_by"] or "", turn["ended_by"] or "")
-    if turn["status"] == "error" and turn["error_type"]:
-        return wording.joined(wording.error_label(turn["error_type"]), cause)
-    return cause
-
-
-def _beyond(turn: Row) -> str | None:
-    """Attempts beyond the round-trips: those that served nothing."""
-    wasted = (turn["attempts"] or 0) - (turn["llm_calls"] or 0)
-    return f"+{wasted} failed" if wasted > 0 and turn["ended_at"] else None
-
-
-def _fields(turn: Row, calls: Sequence[Row]) -> list[tuple[str, str]]:
+def _fields(turn: Row, calls: Sequence[Row], runs: int) -> list[tuple[str, str]]:
+    of_all = f" of {runs} runs" if runs > 1 else ""
     asked = next((call["model_requested"] for call in calls if call["model_requested"]), None)
     client = (turn["metadata"] or {}).get("client")
     named = [
@@ -249,11 +199,11 @@ def _fields(turn: Row, calls: Sequence[Row]) -> list[tuple[str, str]]:
         ("answered by", wording.served_words(turn["final_provider_name"], turn["final_model"])),
         ("endpoint", turn["endpoint"]),
         ("agent", turn["agent_name"]),
-        ("busy", spelling.duration(turn["busy_ms"])),
-        ("tokens", wording.usage_with_total(turn)),
-        ("cost", spelling.usd(turn["cost_usd"])),
-        ("attempts", spelling.count(turn["attempts"])),
-        ("tool calls", spelling.count(turn["tool_calls"])),
+        (f"busy{of_all}", spelling.duration(turn["busy_ms"])),
+        (f"tokens{of_all}", wording.usage_with_total(turn)),
+        (f"cost{of_all}", spelling.usd(turn["cost_usd"])),
+        (f"attempts{of_all}", spelling.count(turn["attempts"])),
+        (f"tool calls{of_all}", spelling.count(turn["tool_calls"])),
         ("ended by", turn["ended_by"]),
         ("turn key", turn["turn_key"]),
         ("task", turn["task_id"]),

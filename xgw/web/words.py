@@ -148,6 +148,12 @@ def timer(ms: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
 
 
+def adds(progress: Mapping[str, Any] | None, *names: str) -> str:
+    """What a call under way adds to a count of these tokens, "" where that is not known."""
+    known = [progress[name] for name in names if progress[name]] if progress else []
+    return f" + {spelling.count(sum(known), 'estimated')}" if known else ""
+
+
 def percent(part: float | None, whole: float | None) -> str:
     """A share in percent, unknown where either is."""
     if part is None or not whole:
@@ -176,6 +182,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "json_line": json_line,
     "rfc3339": rfc3339,
     "timer": timer,
+    "adds": adds,
     "nth": wording.nth,
     "error_label": wording.error_label,
     "count": spelling.count,
@@ -190,6 +197,7 @@ FILTERS: Mapping[str, Callable[..., str | float | None]] = {
     "state_of_request": wording.state_of_request,
     "status_words": wording.status_words,
     "error_words": wording.error_words,
+    "pace": wording.pace_words,
     "client_words": wording.client_words,
     "decided_words": decided_words,
     "used": wording.usage_with_total,

@@ -14,6 +14,7 @@ from xgw.web.conversation import Entry, entries_of
 from xgw.web.live.screen import Swap
 from xgw.web.live.streams import growth_of
 from xgw.web.templating import render
+from xgw.web.words import adds
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -120,6 +121,9 @@ class Talk:
             swaps.append(Swap(f"progress-{step_id}", words, "innerHTML"))
             swaps.append(Swap(f"now-{step_id}", words, "innerHTML"))
             swaps.append(Swap(f"sofar-{step_id}", sofar, "innerHTML"))
+            swaps.append(Swap(f"more-{step_id}", adds(payload, "output_tokens"), "innerHTML"))
+            in_all = adds(payload, "input_tokens", "output_tokens")
+            swaps.append(Swap(f"adds-{step_id}", in_all, "innerHTML"))
         return swaps
 
     def drop(self, turn_id: str, entries: Sequence[Entry]) -> None:

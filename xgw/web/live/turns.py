@@ -16,7 +16,7 @@ from xgw.web.live.talk import Talk
 from xgw.web.stops import NO_LIMITS
 from xgw.web.templating import render
 from xgw.web.turnview import TurnView, view_of
-from xgw.web.windows import window_of_model
+from xgw.web.windows import window_of_call, window_of_model
 
 if TYPE_CHECKING:
     from xgw.web.app import Services
@@ -49,11 +49,16 @@ def view_with(
     """The view of a turn with its `runs`; `config` is the agent as the turn began with it."""
     kept: Row = config if isinstance(config, dict) else {}
     own_window = (kept.get("context") or {}).get("window")
+
+    def window_of(call: Row) -> int | None:
+        if turn["endpoint"] is None:
+            return own_window or window_of_call(services, call)
+        return window_of_model(services, turn["final_provider_name"], turn["final_model"])
+
     return view_of(
         turn,
         tool_wait_seconds=services.config.config.gateway.tool_wait_seconds,
-        window=own_window
-        or window_of_model(services, turn["final_provider_name"], turn["final_model"]),
+        window_of=window_of,
         run_id=run_id,
         csrf=csrf,
         limits=kept.get("limits") or NO_LIMITS,
