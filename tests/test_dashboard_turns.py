@@ -34,15 +34,17 @@ from scripted_model import (
     user,
     whole,
 )
+from servers import eventually
 from xgw.config import Retry, Route
 from xgw.events import Envelope
 from xgw.queries import runs
-from xgw.store.models import Message
+from xgw.store.models import Message, Step
 
 HOSTILE = (
     '</pre><script>window.hacked=1</script><img src="http://x.test/a.png" onerror="hacked=1">'
     '<hx-partial hx-target="body">x</hx-partial><style>*{display:none}</style>'
 )
+PATIENT = Retry(max_attempts=2, max_retry_after_seconds=60)
 FAILED = {"error": {"message": "slow down", "type": "rate_limit", "param": None, "code": None}}
 
 
@@ -57,6 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         routes=(
             Route(model="m", targets=("p1/m",)),
             Route(model="two", targets=("p1/m-a", "p2/m-b"), retry=fast),
+            Route(model="patient", targets=("p1/m-p",), retry=PATIENT),
         ),
     ) as gate:
         yield gate
@@ -101,6 +104,18 @@ def test_a_turn_shows_what_was_said_and_what_it_took(gate: Gate) -> None:
     assert page.one(class_="truth").text.endswith(" · p1/m-served · finish reason stop")
     assert [bar.one("a").text for bar in bars(page)] == ["llm_call m-served"]
     assert "A question" in page.one("title").text
+
+
+def test_between_two_attempts_the_page_says_what_is_waited_for(gate: Gate) -> None:
+    later = "Retry-After: 30\r\n"
+    gate.model.will(whole(FAILED, status="429 Too Many Requests", headers=later))
+    with contextlib.closing(gate.send(chat(model="patient", **named("between tries")))):
+        eventually(lambda: gate.all(Step, Step.error_message == "slow down", Step.model == "m-p"))
+        (turn,) = gate.turns("between tries")
+        truth = turn_page(gate, turn).one(class_="truth").text
+    assert truth.startswith("Running 00:")
+    assert truth.endswith(" · waits 30.0 s, then asks p1/m-p again")
+    eventually(lambda: gate.turns("between tries")[0]["ended_at"])
 
 
 def test_three_attempts_are_drawn_with_the_wait_between_them(gate: Gate) -> None:

@@ -37,6 +37,15 @@ def list_events(
     return [Envelope(**row) for row in rows]
 
 
+def newest_failure(store: Store, turn_id: str) -> Envelope | None:
+    """A turn's newest `llm.error`: what came of its newest attempt that failed."""
+    query = Event.select().where(Event.turn_id == turn_id, Event.type == "llm.error")
+    with snapshot(store):
+        rows = store.fetch(query.order_by(Event.seq.desc()).limit(1))
+        bring_back_events(store, rows)
+    return Envelope(**rows[0]) if rows else None
+
+
 def newest(store: Store) -> int:
     """The highest `seq` in the store, 0 for none."""
     newest: int | None = store.sql("SELECT max(seq) FROM events")[0][0]

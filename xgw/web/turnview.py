@@ -9,6 +9,7 @@ from typing import Any
 
 from xgw import clock, spelling
 from xgw.agents import lineage
+from xgw.events import Envelope
 from xgw.queries import wording
 from xgw.queries.overview import state_of_turn
 from xgw.web.account import Account, account_of, answer_of, calls_of
@@ -30,7 +31,8 @@ class TurnView:
 
     `run` is the one shown, of `runs`, `is_chosen` if it was asked for: `account` tells of it, and
     `state` of the turn. `counts` is the run whose answer the turn shows. `current` is the step that
-    began last of those under way, `progress` what `step.progress` says of it. `asked` are the calls
+    began last of those under way, `progress` what `step.progress` says of it; `next_try` what is
+    waited for between two attempts. `asked` are the calls
     that wait for a person, `refused` a form that was not taken, `rerun` the one to run it again.
     """
 
@@ -49,6 +51,7 @@ class TurnView:
     fields: tuple[tuple[str, str], ...]
     csrf: str
     progress: Row | None
+    next_try: str
     counts: Row | None
     is_chosen: bool
     asked: tuple[AskedCall, ...]
@@ -122,6 +125,7 @@ def view_of(
     csrf: str = "",
     limits: Mapping[str, Any] = NO_LIMITS,
     progress_of: Callable[[str], Row | None] = lambda _: None,
+    failure_of: Callable[[], Envelope | None] = lambda: None,
     config: Row = NO_LIMITS,
     refused: Refused | None = None,
     from_step: str = "",
@@ -167,12 +171,25 @@ def view_of(
         fields=tuple(_fields(turn, calls, len(runs))),
         csrf=csrf,
         progress=progress_of(running[-1]["id"]) if running else None,
+        next_try=_next_try(steps[-1], failure_of) if state == "running" and steps else "",
         counts=counting(runs),
         is_chosen=chosen is not None,
         asked=asked,
         refused=refused,
         rerun=rerun_of(turn, runs, config, refused, from_step) if csrf else None,
     )
+
+
+def _next_try(newest: Row, failure_of: Callable[[], Envelope | None]) -> str:
+    """What comes after the newest step, where that is an attempt that failed."""
+    if newest["step_type"] != "llm_call" or newest["status"] != "error":
+        return ""
+    failure = failure_of()
+    if failure is None or failure.step_id != newest["id"] or not failure.payload["will_retry"]:
+        return ""
+    target, wait_ms = failure.payload["target"], failure.payload["wait_ms"]
+    then = f"asks {target} {'next' if failure.payload['next'] == 'fallback' else 'again'}"
+    return f"waits {spelling.duration(wait_ms)}, then {then}" if wait_ms else then
 
 
 def _waits_since(turn: Row, waits: Sequence[Row], asking: Row | None) -> datetime.datetime:

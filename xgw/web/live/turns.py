@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xgw import errors
 from xgw.events import Envelope
-from xgw.queries import panels
+from xgw.queries import events, panels
 from xgw.web.agents import servers_of
 from xgw.web.api.feed import Wanted
 from xgw.web.decisions import Refused
@@ -63,6 +64,7 @@ def view_with(
         csrf=csrf,
         limits=kept.get("limits") or NO_LIMITS,
         progress_of=services.recorder.live.progress_of,
+        failure_of=partial(events.newest_failure, services.store, turn["id"]),
         config=kept,
         refused=refused,
         from_step=from_step,
