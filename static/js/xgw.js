@@ -89,10 +89,14 @@
       text = text.slice(cut + 1);
     }
     if (cut >= 0 || block._length > 6 * PIECE) block = newBlock(place);
-    const last = block.lastChild;
-    if (last && last.nodeType === Node.TEXT_NODE && last.length < PIECE) last.appendData(text);
-    else block.append(text);
     block._length += text.length;
+    for (const part of xgwDrawn(text, place)) add(block, part);
+  }
+
+  function add(block, part) {
+    const last = block.lastChild, isText = last && last.nodeType === Node.TEXT_NODE;
+    if (isText && typeof part === "string" && last.length < PIECE) last.appendData(part);
+    else block.append(part);
   }
 
   function newBlock(place) {
