@@ -358,7 +358,7 @@
 
   function tell(form, alert, words) {
     const place = form.isConnected ? alert : document.querySelector("[data-told]");
-    if (place) place.textContent = words;
+    if (place) place.replaceChildren(...xgwDrawn(words, place));
     if (!form.isConnected) return;
     const box = form.querySelector("textarea, input[type=text]");
     if (words && box) { box.setAttribute("aria-invalid", "true"); box.focus(); }
@@ -393,7 +393,8 @@
   }
 
   function refuse(form, box, words) {
-    form.querySelector("[role=alert]").textContent = words;
+    const alert = form.querySelector("[role=alert]");
+    alert.replaceChildren(...xgwDrawn(words, alert));
     box.removeAttribute("aria-invalid");
     if (words) { box.setAttribute("aria-invalid", "true"); box.focus(); }
     else toEnd(follower());
