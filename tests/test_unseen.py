@@ -11,6 +11,7 @@ from live_pages import parse
 from xgw.web.markdown import markdown
 from xgw.web.placing import Place
 from xgw.web.unseen import MOST_DRAWN, literal, prose, spelled, spelled_json
+from xgw.web.words import title
 
 CHARACTERS = (
     "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\u200c\u200d"
@@ -109,6 +110,11 @@ def test_markdown_draws_them(text: str, drawn: int) -> None:
     signs = parse(f"<div>{markdown(text)}</div>").all("i", class_="unseen")
     assert len(signs) == drawn
     assert all(one.attributes["data-code"].startswith("\\u") for one in signs)
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_a_line_loses_none(character: str) -> None:
+    assert title(f" \n{character} a\t\xa0 b{character}\r\n") == f"{character} a b{character}"
 
 
 @pytest.mark.parametrize("character", [c for c in CHARACTERS if c >= " "])
