@@ -137,6 +137,15 @@ def test_what_cannot_be_seen_is_spelled_and_runs_untouched(
     assert [f"note {json.loads(asked)['text']}"] == RUNS
 
 
+def test_what_the_message_of_another_run_holds_is_told(gate: AgentGate, browser: Browser) -> None:
+    gate.model.will(says("done"))
+    answer = gate.chat("run \u202eevil gnp.exe").json
+    gate.ended(answer)
+    form = tree(browser.open(f"/ui/turns/{answer['turnId']}")).one("details", class_="rerun")
+    assert form.one("textarea", name="message").text == "run \u202eevil gnp.exe"
+    assert form.one("i", class_="unseen").attributes["data-code"] == "\\u202e"
+
+
 def test_what_cannot_be_seen_may_be_edited(gate: AgentGate, browser: Browser) -> None:
     answer = waiting(gate, ("c1", "note", UNSEEN[0]))
     refused = tree(decide(browser, answer, "approve", arguments='{"text": "\u202e'))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from live_pages import parse
 from xgw.web.markdown import markdown
 from xgw.web.placing import Place
-from xgw.web.unseen import MOST_DRAWN, literal, prose, spelled, spelled_json
+from xgw.web.unseen import MOST_DRAWN, literal, prose, signs_in, spelled, spelled_json
 from xgw.web.words import title
 
 CHARACTERS = (
@@ -50,6 +50,11 @@ def test_others_are_left_alone(value: object) -> None:
 def test_what_no_page_can_hold_is_told_all_the_same() -> None:
     assert literal("\0") == sign("\0", "\ufffd")
     assert literal("a\rb\r\nc\u200b") == f"a{sign(chr(13), '&#13;')}b\nc{sign(chr(0x200B))}"
+
+
+def test_what_a_field_holds_is_told_beside_it() -> None:
+    assert signs_in("<i class=\"unseen\" data-code=''>plain</i> 👨\u200d👩") == ""
+    assert signs_in("a\u202eb\u200bc\u202e<") == f"{sign(chr(0x202E))} {sign(chr(0x200B))}"
 
 
 def test_neighbours_share_an_element() -> None:

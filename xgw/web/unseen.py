@@ -41,6 +41,8 @@ _PICTURE = re.compile(
 )
 """What follows on a flag or an ideograph, and is part of it."""
 
+_SIGN = re.compile('<i class="unseen" [^>]*>[^<]*</i>')
+
 Run = re.Match[str]
 
 
@@ -71,6 +73,13 @@ def spelled_json(text: str) -> str:
     return _EACH.sub(_escape, text)
 
 
+def signs_in(text: str) -> Markup:
+    """What `prose` draws in a text, each once, a dozen at most: for beside a field that has it."""
+    shown = prose(text)
+    found = dict.fromkeys(_SIGN.findall(shown) if isinstance(shown, Markup) else ())
+    return Markup(" ".join([*found][:12]))
+
+
 def is_full(text: str) -> bool:
     """Whether it has more of them than are drawn in one text."""
     return _is_suspect(text) and sum(1 for _ in _RUN.finditer(text)) > MOST_DRAWN
@@ -81,6 +90,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "prose": prose,
     "spelled": spelled,
     "spelled_json": spelled_json,
+    "signs_in": signs_in,
 }
 
 
