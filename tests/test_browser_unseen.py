@@ -169,6 +169,24 @@ def test_it_grows_as_it_is_shown_afterwards(gate: AgentGate, visit: Visits) -> N
     go.set()
 
 
+def test_a_long_text_grows_so_too(gate: AgentGate, visit: Visits) -> None:
+    more, go = threading.Event(), threading.Event()
+    pieces = [f"\u202e{n} turned\n{'word ' * 40}\u202e\n" for n in range(60)]
+    gate.model.will(stream(*map(delta, pieces[:30]), more, *map(delta, pieces[30:]), go))
+    session = gate.post("/sessions", {"agent": "a"}).json["id"]
+    page = live(visit(f"{gate.gate.url}/ui/sessions/{session}"))
+    page.fill("#message", "go")
+    page.press("#message", "Enter")
+    text = page.locator(".stream.is-text")
+    eventually(lambda: "29 turned" in str(text.text_content()))
+    more.set()
+    eventually(lambda: text.locator(".unseen").count() == 120)
+    assert str(text.text_content()).count("\u202e") == 120
+    blocks = text.locator("> div").count()
+    go.set()
+    assert blocks > 1
+
+
 def test_language_from_right_to_left_reads_as_it_should(gate: AgentGate, visit: Visits) -> None:
     said = "שלום, עולם!\n\nنمی\u200cخواهم\n\nplain 👨\u200d👩\u200d👧"
     gate.model.will(says(said))

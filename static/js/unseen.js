@@ -28,4 +28,13 @@
     const draw = place._drawn <= MOST_DRAWN ? sign : (characters) => [...characters].map(code).join("");
     return parts.map((part, at) => (at % 2 ? draw(part) : part)).filter((part) => part !== "");
   };
+
+  // The text at the end of `block`, which is of `place`: in its last piece unless that is long.
+  globalThis.xgwAppend = (block, text, place, most) => {
+    for (const part of xgwDrawn(text, place)) {
+      const last = block.lastChild, isText = last && last.nodeType === Node.TEXT_NODE;
+      if (isText && typeof part === "string" && last.length < most) last.appendData(part);
+      else block.append(part);
+    }
+  };
 })();

@@ -85,18 +85,12 @@
     let cut = block._length > PIECE ? text.indexOf("\n") : -1;
     if (cut < 0 && block._length > 4 * PIECE) cut = text.indexOf(" ");
     if (cut >= 0) {
-      block.append(text.slice(0, cut));
+      xgwAppend(block, text.slice(0, cut), place, PIECE);
       text = text.slice(cut + 1);
     }
     if (cut >= 0 || block._length > 6 * PIECE) block = newBlock(place);
     block._length += text.length;
-    for (const part of xgwDrawn(text, place)) add(block, part);
-  }
-
-  function add(block, part) {
-    const last = block.lastChild, isText = last && last.nodeType === Node.TEXT_NODE;
-    if (isText && typeof part === "string" && last.length < PIECE) last.appendData(part);
-    else block.append(part);
+    xgwAppend(block, text, place, PIECE);
   }
 
   function newBlock(place) {
