@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +109,51 @@ def test_what_is_approved_runs_as_the_model_asked_for_it(gate: AgentGate, browse
     assert "decided approved by dashboard" in tree(browser.open(f"/ui/steps/{step['id']}")).text
     assert step["metadata"]["arguments"] == '{"text": "x"}'
     assert RUNS == ["note x"]
+
+
+UNSEEN = [
+    '{"text": "\u202eevil gnp.exe"}',
+    '{"text" :"a\u200b\ufeff\U000e0041\x7f\x85\u2028"}',
+    '\r\n{"text":\r"x\u2069", "text":\t"\u202ey"}',
+    '{"text": "\\u202espelled and \u202eraw"}',
+]
+
+
+@pytest.mark.parametrize("asked", UNSEEN)
+def test_what_cannot_be_seen_is_spelled_and_runs_untouched(
+    gate: AgentGate, browser: Browser, asked: str
+) -> None:
+    answer = waiting(gate, ("c1", "note", asked))
+    gate.model.will(says("noted"))
+    [shown] = tree(browser.open(f"/ui/turns/{answer['turnId']}")).all("textarea", name="arguments")
+    text = "".join(c for c in shown.children if isinstance(c, str)).removeprefix("\n")
+    assert not set(text) & set("\u202e\u2069\u200b\ufeff\U000e0041\x7f\x85\u2028")
+    assert json.loads(text) == json.loads(asked)
+    decide(browser, answer, "approve", arguments=re.sub("\r\n?|\n", "\r\n", text))
+    gate.ended(answer)
+    [step] = gate.steps(answer, "tool_call")
+    assert step["metadata"]["decision"] == {"decision": "approve", "by": "dashboard"}
+    assert step["metadata"]["arguments"] == asked
+    assert [f"note {json.loads(asked)['text']}"] == RUNS
+
+
+def test_what_the_message_of_another_run_holds_is_told(gate: AgentGate, browser: Browser) -> None:
+    gate.model.will(says("done"))
+    answer = gate.chat("run \u202eevil gnp.exe").json
+    gate.ended(answer)
+    form = tree(browser.open(f"/ui/turns/{answer['turnId']}")).one("details", class_="rerun")
+    assert form.one("textarea", name="message").text == "run \u202eevil gnp.exe"
+    assert form.one("i", class_="unseen").attributes["data-code"] == "\\u202e"
+
+
+def test_what_cannot_be_seen_may_be_edited(gate: AgentGate, browser: Browser) -> None:
+    answer = waiting(gate, ("c1", "note", UNSEEN[0]))
+    refused = tree(decide(browser, answer, "approve", arguments='{"text": "\u202e'))
+    assert refused.one("textarea", name="arguments").text == '{"text": "\\u202e'
+    gate.model.will(says("noted"))
+    decide(browser, answer, "approve", arguments='{"text": "\\u202elive"}')
+    gate.ended(answer)
+    assert RUNS == ["note \u202elive"]
 
 
 def test_arguments_are_changed_denied_and_replaced_by_a_result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -15,7 +16,7 @@ from xgw.web.words import SHOWN_BYTES
 
 ELEMENTS = {
     *("p", "br", "hr", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "pre", "code", "span"),
-    *("em", "strong", "s", "a", "div", "table", "thead", "tbody", "tr", "th", "td"),
+    *("em", "strong", "s", "a", "i", "div", "table", "thead", "tbody", "tr", "th", "td"),
 }
 VOID = {"br", "hr"}
 
@@ -68,11 +69,15 @@ def assert_harmless(html: str) -> Page:
 def assert_known(element: str, attributes: dict[str, str | None]) -> None:
     values = {name: value or "" for name, value in attributes.items()}
     classes = set(values.pop("class", "").split())
-    assert classes <= {"span": CLASSES, "div": {"scrolls", "plain"}}.get(element, set())
+    assert classes <= {"span": CLASSES, "div": {"scrolls", "plain"}, "i": {"unseen"}}.get(
+        element, set()
+    )
     if element == "a":
         assert values.pop("href", "http://").startswith(("http://", "https://", "mailto:"))
         assert values.pop("target") == "_blank"
         assert values.pop("rel") == "noopener noreferrer nofollow"
+    elif element == "i":
+        assert re.fullmatch(r"(\\u[0-9a-f]{4}|\\U[0-9a-f]{8})+", values.pop("data-code"))
     elif element == "ol":
         assert values.pop("start", "1").isdigit()
     elif element in ("th", "td"):

@@ -85,14 +85,12 @@
     let cut = block._length > PIECE ? text.indexOf("\n") : -1;
     if (cut < 0 && block._length > 4 * PIECE) cut = text.indexOf(" ");
     if (cut >= 0) {
-      block.append(text.slice(0, cut));
+      xgwAppend(block, text.slice(0, cut), place, PIECE);
       text = text.slice(cut + 1);
     }
     if (cut >= 0 || block._length > 6 * PIECE) block = newBlock(place);
-    const last = block.lastChild;
-    if (last && last.nodeType === Node.TEXT_NODE && last.length < PIECE) last.appendData(text);
-    else block.append(text);
     block._length += text.length;
+    xgwAppend(block, text, place, PIECE);
   }
 
   function newBlock(place) {
@@ -354,7 +352,7 @@
 
   function tell(form, alert, words) {
     const place = form.isConnected ? alert : document.querySelector("[data-told]");
-    if (place) place.textContent = words;
+    if (place) place.replaceChildren(...xgwDrawn(words, place));
     if (!form.isConnected) return;
     const box = form.querySelector("textarea, input[type=text]");
     if (words && box) { box.setAttribute("aria-invalid", "true"); box.focus(); }
@@ -389,7 +387,8 @@
   }
 
   function refuse(form, box, words) {
-    form.querySelector("[role=alert]").textContent = words;
+    const alert = form.querySelector("[role=alert]");
+    alert.replaceChildren(...xgwDrawn(words, alert));
     box.removeAttribute("aria-invalid");
     if (words) { box.setAttribute("aria-invalid", "true"); box.focus(); }
     else toEnd(follower());

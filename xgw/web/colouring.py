@@ -12,6 +12,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 
 from xgw import clock
+from xgw.web.unseen import literal
 
 CLASSES = frozenset(f"t-{name}" for name in STANDARD_TYPES.values() if name)
 _FAMILIAR = """
@@ -42,19 +43,20 @@ class Colours:
         """
         name = language.split()[0].lower() if language.strip() else ""
         if name not in LANGUAGES or len(code) > MOST_CHARACTERS:
-            return escape(code)
+            return escape(literal(code))
         spans = []
         for span in _spans(code, _lexer(name)):
             if clock.worked() > self._until:
-                return escape(code)
+                return escape(literal(code))
             spans.append(span)
         return Markup("").join(spans)
 
 
 def _spans(code: str, lexer: Lexer) -> Iterator[Markup]:
     for kind, text in lexer.get_tokens(code):
+        shown = escape(literal(text))
         name = _short_name(kind)
-        yield Markup('<span class="t-{}">{}</span>').format(name, text) if name else escape(text)
+        yield Markup('<span class="t-{}">{}</span>').format(name, shown) if name else shown
 
 
 def _short_name(kind: Any) -> str:

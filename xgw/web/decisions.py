@@ -13,6 +13,7 @@ from xgw.queries.cuts import cut_text
 from xgw.recording.pending import UNDECIDED
 from xgw.web import words
 from xgw.web.api import fields
+from xgw.web.unseen import spelled_json
 
 Row = Mapping[str, Any]
 
@@ -118,14 +119,24 @@ def read_decision(form: Mapping[str, str], call: AskedCall | None) -> dict[str, 
         "step_id": form.get("step_id") or None,
     }
     name = _FIELDS[verdict]
-    text = form.get(name, "").replace("\r\n", "\n")
-    if verdict == "approve" and text and (call is None or text != call.arguments):
+    text = _lines(form.get(name, ""))
+    if verdict == "approve" and text and (call is None or text != _editable(call.arguments)):
         given["arguments"] = _object(text)
     if verdict == "deny" and text.strip():
         given["reason"] = text.strip()
     if verdict == "result":
         given["result"] = text
     return given
+
+
+def _editable(arguments: str) -> str:
+    """They as a form gives them back that nobody has touched."""
+    return _lines(spelled_json(arguments))
+
+
+def _lines(text: str) -> str:
+    """A text as a field of a form has it, whose lines end in one way only."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _object(text: str) -> Any:

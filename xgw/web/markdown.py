@@ -22,6 +22,7 @@ from markdown_it.utils import EnvType
 from markupsafe import Markup, escape
 
 from xgw.web.colouring import CLASSES, Colours
+from xgw.web.unseen import is_full, literal, prose
 from xgw.web.words import SHOWN_BYTES
 
 Tokens = Sequence[Token]
@@ -38,33 +39,40 @@ _MARKS = "*_~[]!<&|`\\\n"
 _SCHEMES = ("http://", "https://", "mailto:")
 _ELEMENTS = {
     *("p", "br", "hr", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "pre", "code", "span"),
-    *("em", "strong", "s", "a", "div", "table", "thead", "tbody", "tr", "th", "td"),
+    *("em", "strong", "s", "a", "i", "div", "table", "thead", "tbody", "tr", "th", "td"),
 }
 _ALIGNED = {"align"}
-_ATTRIBUTES = {"*": set[str](), "a": {"href"}, "ol": {"start"}, "th": _ALIGNED, "td": _ALIGNED}
+_ATTRIBUTES = {
+    "*": set[str](),
+    "a": {"href"},
+    "i": {"data-code"},
+    "ol": {"start"},
+    "th": _ALIGNED,
+    "td": _ALIGNED,
+}
 _FOCUSABLE = {"pre": {"tabindex": "0"}, "div": {"tabindex": "0"}}
 
 
 def markdown(text: str) -> Markup:
     """The text as HTML, to stand in an element of class `prose`; links lead outside, in a new tab.
 
-    Nothing is loaded: images become links. A text over 256 KiB, with very many marks or very deep
-    nesting is one element of class `plain` with the text as it is.
+    Nothing is loaded: images become links. A text over 256 KiB, with very many marks, characters
+    that are drawn or very deep nesting is one element of class `plain` with the text as it is.
     """
     return _remembered(text) if len(text) <= SHORT else _rendered(text)
 
 
 def plain(text: str) -> Markup:
     """The text as it is."""
-    return Markup('<div class="plain">{}</div>').format(text)
+    return Markup('<div class="plain">{}</div>').format(prose(text))
 
 
 def _rendered(text: str) -> Markup:
     content = text.encode("utf-8", "replace")
     text = content.decode()
-    if len(content) > SHOWN_BYTES or sum(map(text.count, _MARKS)) > MOST_MARKS:
+    if len(content) > SHOWN_BYTES or sum(map(text.count, _MARKS)) > MOST_MARKS or is_full(text):
         return plain(text)
-    parser, env = _parser(), {"cells": 0, "colours": Colours()}
+    parser, env = _parser(), {"text": text, "cells": 0, "colours": Colours()}
     tokens = parser.parse(text, env)
     if _depth(tokens) > MOST_DEPTH:
         return plain(text)
@@ -80,7 +88,7 @@ def _cleaned(html: str) -> str:
         tags=_ELEMENTS,
         attributes=_ATTRIBUTES,
         attribute_filter=_kept,
-        allowed_classes={"span": CLASSES, "div": {"scrolls"}},
+        allowed_classes={"span": CLASSES, "div": {"scrolls"}, "i": {"unseen"}},
         set_tag_attribute_values={"a": {"target": "_blank"}, **_FOCUSABLE},
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
@@ -105,12 +113,18 @@ class _Renderer(RendererHTML):
         return f"<pre><code>{code}</code></pre>\n"
 
     def code_block(self, tokens: Tokens, at: int, _options: Any, env: EnvType) -> str:
-        return f"<pre><code>{escape(tokens[at].content)}</code></pre>\n"
+        return f"<pre><code>{escape(literal(tokens[at].content))}</code></pre>\n"
+
+    def code_inline(self, tokens: Tokens, at: int, _options: Any, env: EnvType) -> str:
+        return f"<code>{escape(literal(tokens[at].content))}</code>"
+
+    def text(self, tokens: Tokens, at: int, _options: Any, env: EnvType) -> str:
+        return escape(prose(tokens[at].content, env["text"]))
 
     def image(self, tokens: Tokens, at: int, _options: Any, env: EnvType) -> str:
         named = " ".join(tokens[at].content.split()) or "without a name"
         source = tokens[at].attrs.get("src", "")
-        return Markup('<a href="{}">image: {}</a>').format(source, named)
+        return Markup('<a href="{}">image: {}</a>').format(source, prose(named, env["text"]))
 
     def table_open(self, tokens: Tokens, at: int, _options: Any, env: EnvType) -> str:
         return '<div class="scrolls"><table>\n'

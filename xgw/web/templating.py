@@ -8,10 +8,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from xgw.resources import resource_folder
-from xgw.web import imported, words
+from xgw.web import imported, unseen, words
 from xgw.web.assets import assets
-from xgw.web.directions import contained, isolated
 from xgw.web.markdown import markdown
+from xgw.web.placing import Placing
 from xgw.web.rooting import Rooting
 
 
@@ -24,14 +24,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=contained,
         auto_reload=False,
-        extensions=(Rooting,),
+        extensions=(Rooting, Placing),
         cache_size=-1,
     )
     made.filters.update(words.FILTERS)
     made.filters["markdown"] = markdown
-    made.filters["isolated"] = isolated
+    made.filters.update(unseen.FILTERS)
     made.globals.update(words.GLOBALS)
     made.globals.update(imported.GLOBALS)
     made.globals["asset"] = assets().url

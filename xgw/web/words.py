@@ -24,6 +24,8 @@ _STATES = {
 }
 _CAUSES = {"client_disconnect": "client left", "user_cancel": "by a person"}
 _WHITE = re.compile(r"\s+")
+_BLANK = re.compile(r"[^\S\x0b\x0c\x1c-\x1f\x85\u2028\u2029]+")
+"""White space but for what pages draw as its code."""
 _BEGINS_WITH_WORD = re.compile(r"[a-z]+[ ']")
 
 
@@ -46,7 +48,7 @@ def standing(seen: TurnOverview) -> str:
 
 def title(text: str | None, most: int = 120) -> str:
     """A text in one line, cut."""
-    line = _WHITE.sub(" ", text or "").strip()
+    line = _BLANK.sub(" ", text or "").strip(" ")
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
