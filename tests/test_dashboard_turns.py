@@ -38,6 +38,7 @@ from servers import eventually
 from xgw.config import Retry, Route
 from xgw.events import Envelope
 from xgw.queries import runs
+from xgw.queries.wording import first_token_words
 from xgw.store.models import Message, Step
 
 HOSTILE = (
@@ -206,6 +207,21 @@ def test_a_running_turn_can_be_cancelled_where_it_is_shown(gate: Gate) -> None:
     after = open_page(gate, "/ui/sessions/cancel")
     assert "cancelled by a person" in after.one(class_="truth").text
     assert not after.all("button", class_="danger")
+
+
+def test_the_first_tokens_time_is_the_same_live_and_afterwards(gate: Gate) -> None:
+    wait = threading.Event()
+    gate.model.will(stream(delta("so far"), wait, finish(), DONE))
+    reading = gate.open(chat("go", stream=True, **named("first")))
+    reading.until(b"so far")
+    [turn] = gate.turns("first")
+    [step] = gate.steps(turn)
+    told = gate.services.recorder.live.progress_of(step["id"])
+    wait.set()
+    reading.rest()
+    assert told is not None
+    page = turn_page(gate, gate.ended(reading))
+    assert first_token_words(told) in page.one(class_="truth").text
 
 
 def test_nothing_that_was_said_becomes_markup(gate: Gate) -> None:

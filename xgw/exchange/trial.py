@@ -146,9 +146,9 @@ class Trial:
         self.capture.started(self._started)
 
     def tell(self, live: LiveStep) -> None:
-        """Its record has begun: from here on what comes is shown."""
+        """Its record has begun: from here on what comes is shown, by the clock of this try."""
         self.live = live
-        live.input_tokens = self.facts.input_tokens
+        live.started, live.input_tokens = self._started, self.facts.input_tokens
         live.mask = self._means.masker.text
 
     def ttft(self) -> None:

@@ -64,8 +64,11 @@ class Account:
 
 
 def account_of(turn: Row, runs: Sequence[Row], run: Row | None) -> Account:
-    """The account of a turn whose `run`, of `runs` with their `steps`, is shown."""
-    if run is None or len(runs) < 2:
+    """The account of a turn whose `run`, of `runs` with their `steps`, is shown.
+
+    Only an agent's turn has several that count; of others they are light.
+    """
+    if run is None or len(runs) < 2 or "latency_ms" not in run:
         return _of_turn(turn, run)
     return _of_run(turn, run, is_newest=run["id"] == runs[-1]["id"])
 

@@ -37,10 +37,14 @@ def window_of_session(services: Services, session: Row) -> int | None:
 
 
 def window_of_call(services: Services, call: Row) -> int | None:
-    """As is known of the model that answers an agent's call, else of the one that is asked."""
+    """As is known of the model that answers an agent's call, else of the one that is asked.
+
+    What is configured here says nothing of what was asked in another's store.
+    """
     found = window_of_model(services, call["provider_name"], call["model"])
-    asked = call["model_requested"]
-    return found or _window_of_asked(services, call["provider_name"], asked)
+    if found is not None or services.imported is not None:
+        return found
+    return _window_of_asked(services, call["provider_name"], call["model_requested"])
 
 
 def window_of_model(services: Services, provider_name: str | None, model: str | None) -> int | None:
