@@ -13,7 +13,7 @@ from scripted_model import chat, named, says
 from visits import NARROW, Visits
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 TURNS = 45
 """Three windows of them, the last one not full."""
@@ -46,6 +46,13 @@ def path(gate: Gate, session: str = "long") -> str:
     return f"{gate.url}/ui/sessions/{gate.session(session)['id']}"
 
 
+def height(place: Locator) -> float:
+    """Where in the window it begins."""
+    box = place.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
 def settled(page: Page) -> None:
     """Wait until what was scrolled has come to its end: two frames without a change."""
     page.evaluate(
@@ -76,3 +83,142 @@ def test_the_page_itself_of_a_long_session_does_not_scroll(gate: Gate, visit: Vi
     settled(page)
     assert page.evaluate("scrollY") == 0
     assert_fits(visit(path(gate), width=NARROW))
+
+
+# -- the turn that was chosen ----------------------------------------------------------------------
+
+BLOCK_TOP = """id => document.getElementById(`block-${id}`).getBoundingClientRect().top
+  - document.querySelector(".talk").getBoundingClientRect().top"""
+AT_END = """(() => { const box = document.querySelector(".talk")
+  return box.scrollHeight - box.scrollTop - box.clientHeight < 48 })()"""
+ROW_SHOWN = """(() => {
+  const row = document.querySelector(".turn-line.is-chosen").getBoundingClientRect()
+  const list = document.querySelector(".turn-list").getBoundingClientRect()
+  return row.top >= list.top && row.bottom <= list.bottom
+})()"""
+
+
+def chosen(page: Page) -> list[str]:
+    """The turns that are shown as the chosen one."""
+    found = page.locator(".turn-line.is-chosen a").evaluate_all(
+        "all => all.map(one => one.dataset.turn)"
+    )
+    return [str(id) for id in found]
+
+
+def test_a_session_opens_at_its_end_and_its_newest_row(gate: Gate, visit: Visits) -> None:
+    page = visit(path(gate))
+    assert page.evaluate(AT_END)
+    assert chosen(page) == [gate.turns("long")[-1]["id"]]
+    assert page.evaluate(ROW_SHOWN)
+
+
+def test_the_turn_that_is_asked_for_is_before_the_readers_eyes(gate: Gate, visit: Visits) -> None:
+    for index in (8, 20, TURNS - 5):
+        turn = gate.turns("long")[index]["id"]
+        page = visit(f"{path(gate)}?turn={turn}")
+        assert abs(page.evaluate(BLOCK_TOP, turn)) < 2
+        assert chosen(page) == [turn]
+        assert page.evaluate(ROW_SHOWN)
+        assert page.evaluate("scrollY") == 0
+    page = visit(f"{path(gate)}?turn={turn}", width=NARROW)
+    top = page.evaluate(
+        "id => document.getElementById(`block-${id}`).getBoundingClientRect().top", turn
+    )
+    bar = page.evaluate("document.querySelector('.topbar').getBoundingClientRect().bottom")
+    assert 0 <= top - bar < 20
+
+
+def test_a_row_that_is_clicked_stays_under_the_pointer(gate: Gate, visit: Visits) -> None:
+    page = visit(path(gate))
+    turn = gate.turns("long")[-9]["id"]
+    row = page.locator(f"#line-{turn} a")
+    row.scroll_into_view_if_needed()
+    before = height(row)
+    with page.expect_navigation():
+        row.click()
+    assert abs(height(page.locator(f"#line-{turn}.is-chosen a")) - before) < 2
+    assert abs(page.evaluate(BLOCK_TOP, turn)) < 2
+
+
+def test_the_list_goes_on_to_a_turn_that_comes_in(gate: Gate, visit: Visits) -> None:
+    long(gate, "comes", 15)
+    page = live(visit(path(gate, "comes")))
+    ask(gate, page, "comes", "One more")
+    assert page.evaluate(AT_END)
+    assert page.evaluate(ROW_SHOWN)
+    # Not under the pointer, nor where the reader looks at other rows.
+    page.hover(".turn-line.is-chosen")
+    ask(gate, page, "comes", "Another")
+    assert not page.evaluate(ROW_SHOWN)
+    page.mouse.move(600, 400)
+    assert page.evaluate(ROW_SHOWN)
+    page.evaluate("document.querySelector('.turn-list').scrollTop = 0")
+    page.evaluate("document.querySelector('.talk').scrollTop = 300")
+    ask(gate, page, "comes", "The last")
+    assert page.evaluate("document.querySelector('.turn-list').scrollTop") == 0
+    assert page.evaluate("document.querySelector('.talk').scrollTop") == 300
+
+
+def live(page: Page) -> Page:
+    """The page once its socket is open."""
+    page.locator("#connection", has_text="live").wait_for()
+    return page
+
+
+def ask(gate: Gate, page: Page, session: str, text: str) -> None:
+    """Another turn, to its end, on the page, too."""
+    gate.post(chat(text, **named(session)))
+    turn = gate.turns(session)[-1]["id"]
+    page.locator(f"#line-{turn}.is-chosen").wait_for(state="attached")
+    page.locator(f"#foot-{turn}", has_text="done").wait_for(state="attached")
+
+
+# -- earlier turns ---------------------------------------------------------------------------------
+
+
+def numbers(page: Page, what: str) -> list[str]:
+    """The numbers of the turns on the page, in order, as blocks or lines."""
+    found = page.locator(what).evaluate_all(
+        "all => all.map(one => /Question (\\d+)/.exec(one.textContent)[1])"
+    )
+    return [str(number) for number in found]
+
+
+def test_earlier_turns_come_as_one_scrolls_and_the_reader_stays(gate: Gate, visit: Visits) -> None:
+    page = visit(path(gate))
+    turns = [turn["id"] for turn in gate.turns("long")]
+    rows = "document.querySelector('.turn-list').scrollTop = 40"
+    page.evaluate(rows)
+    read, row = turns[TURNS - 20], turns[TURNS - 19]
+    row_top = "id => document.getElementById(`line-${id}`).getBoundingClientRect().top"
+    at = page.evaluate(row_top, row)
+    page.evaluate("document.querySelector('.talk').scrollTop = 0")
+    top = page.evaluate(BLOCK_TOP, read)
+    page.locator(f"#block-{turns[TURNS - 40]}").wait_for(state="attached")
+    settled(page)
+    assert abs(page.evaluate(BLOCK_TOP, read) - top) < 2
+    assert abs(page.evaluate(row_top, row) - at) < 2
+    assert chosen(page) == [turns[-1]]
+    # The next ones come when these have been read, not before.
+    assert len(numbers(page, ".turn-block")) == 40
+    page.mouse.move(500, 400)
+    page.mouse.wheel(0, -20000)
+    page.locator(f"#block-{turns[0]}").wait_for(state="attached")
+    settled(page)
+    everyone = [str(number) for number in range(TURNS)]
+    assert numbers(page, ".turn-block") == everyone
+    assert numbers(page, ".turn-line") == everyone
+    assert page.locator("#more-turns a").count() == 0
+
+
+def test_on_a_narrow_page_earlier_turns_are_behind_a_link(gate: Gate, visit: Visits) -> None:
+    page = visit(path(gate), width=NARROW)
+    first = gate.turns("long")[TURNS - 20]["id"]
+    link = page.locator("#more-turns a")
+    link.scroll_into_view_if_needed()
+    before = height(page.locator(f"#block-{first}"))
+    link.click()
+    page.locator(".turn-block >> nth=39").wait_for(state="attached")
+    settled(page)
+    assert abs(height(page.locator(f"#block-{first}")) - before) < 2
