@@ -82,16 +82,49 @@ def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Vis
     eventually(lambda: keys(page) == ["fresh", "old"])
 
 
-def test_a_session_that_goes_on_stays_where_it_is(gate: Gate, visit: Visits) -> None:
+def test_a_session_that_goes_on_goes_to_the_top(gate: Gate, visit: Visits) -> None:
     for key in ("a", "b", "c"):
         ask(gate, key)
     page = live(visit(f"{gate.url}/ui/"))
     ask(gate, "a", "Once more")
-    page.locator(ROWS).last.locator(".cell-turns", has_text="2").wait_for()
-    assert keys(page) == ["c", "b", "a"]
+    page.locator(ROWS).first.locator(".cell-turns", has_text="2").wait_for()
+    assert keys(page) == ["a", "c", "b"]
     assert shown_once(page) == 3
     page.reload()
     assert keys(page) == ["a", "c", "b"]
+
+
+def test_no_row_goes_to_the_top_from_under_the_pointer(gate: Gate, visit: Visits) -> None:
+    for key in ("a", "b", "c"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/"))
+    page.hover(ROWS)
+    for key, turns in (("a", 2), ("b", 2), ("a", 3)):
+        ask(gate, key, "Once more")
+        row = page.locator(ROWS, has=page.locator(f"code[title={key}]"))
+        row.locator(".cell-turns", has_text=str(turns)).wait_for()
+        row.locator(".state", has_text="done").wait_for()
+    ask(gate, "fresh")
+    page.locator(f"{ROWS}[data-held]", has_text="done").wait_for(state="attached")
+    assert keys(page) == ["c", "b", "a"]
+    page.mouse.move(2, 2)
+    eventually(lambda: keys(page) == ["fresh", "a", "b", "c"])
+    assert shown_once(page) == 4
+
+
+def test_a_row_with_the_focus_goes_to_the_top_once_it_is_left(gate: Gate, visit: Visits) -> None:
+    for key in ("a", "b", "c"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/"))
+    for _ in range(3):
+        page.keyboard.press("j")
+    ask(gate, "a", "Once more")
+    page.locator(ROWS).last.locator(".cell-turns", has_text="2").wait_for()
+    assert keys(page) == ["c", "b", "a"]
+    page.keyboard.press("k")
+    eventually(lambda: keys(page) == ["a", "c", "b"])
+    focused = "document.activeElement.closest('[data-row]').querySelector('code').title"
+    assert page.evaluate(focused) == "b"
 
 
 def test_what_does_not_fit_the_filter_any_more_goes(gate: Gate, visit: Visits) -> None:

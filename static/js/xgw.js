@@ -112,8 +112,8 @@
   // -- rows that come in under the pointer wait until it has gone --------------------------------
 
   function hold(entry) {
-    const list = entry.parentElement;
-    if (isDouble(entry)) { entry.remove(); return; }
+    const list = entry.parentElement, stands = standing(entry);
+    if (stands) { rise(stands, entry); return; }
     if (list && list.matches(":hover")) {
       // Not `hidden`: that would go when the row is drawn again.
       entry.dataset.held = "";
@@ -122,8 +122,39 @@
     entry.removeAttribute("data-hold");
   }
 
-  // A row that came in on top although it stands further down already.
-  const isDouble = (row) => Boolean(row.id) && all(`[id="${CSS.escape(row.id)}"]`).length > 1;
+  // The row that stands further down already, of one that came in on top.
+  const standing = (row) => row.id && all(`[id="${CSS.escape(row.id)}"]`).find((one) => one !== row);
+
+  // It goes to where the other one came in, but neither from under the pointer nor while it has the
+  // focus or something in it is selected: a mark keeps its new place until then.
+  function rise(row, entry) {
+    const list = entry.parentElement, mark = document.createElement(entry.tagName);
+    for (const earlier of all("[data-place-of]", list)) if (earlier.dataset.placeOf === row.id) earlier.remove();
+    mark.dataset.placeOf = row.id;
+    mark.hidden = true;
+    entry.replaceWith(mark);
+    settleRisen(list);
+  }
+
+  function settleRisen(list) {
+    if (list.matches(":hover")) { list.addEventListener("mouseleave", () => settleRisen(list), { once: true }); return; }
+    for (const mark of all("[data-place-of]", list)) {
+      const row = $(mark.dataset.placeOf);
+      if (row && isInUse(row)) continue;
+      if (row && mark.nextElementSibling !== row) mark.replaceWith(row);
+      else mark.remove();
+    }
+  }
+
+  function isInUse(row) {
+    const selection = getSelection();
+    return row.contains(document.activeElement) || (!selection.isCollapsed && selection.containsNode(row, true));
+  }
+
+  addEventListener("focusout", (event) => {
+    const list = event.target.closest?.("[data-row]")?.parentElement;
+    if (list) requestAnimationFrame(() => settleRisen(list));
+  });
 
   // A row that the list's filter does not want any more.
   function leave(row) {
