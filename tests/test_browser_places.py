@@ -9,7 +9,18 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from page_width import assert_fits
-from scripted_model import chat, named, says
+from scripted_model import (
+    Row,
+    call,
+    chat,
+    completion,
+    named,
+    result,
+    said,
+    says,
+    user,
+    whole,
+)
 from visits import NARROW, Visits
 
 if TYPE_CHECKING:
@@ -222,3 +233,20 @@ def test_on_a_narrow_page_earlier_turns_are_behind_a_link(gate: Gate, visit: Vis
     page.locator(".turn-block >> nth=39").wait_for(state="attached")
     settled(page)
     assert abs(height(page.locator(f"#block-{first}")) - before) < 2
+
+
+# -- the turn on a narrow page ---------------------------------------------------------------------
+
+
+def test_names_of_steps_can_be_read_on_a_narrow_page(gate: Gate, visit: Visits) -> None:
+    tool: Row = {"type": "function", "function": {"name": "order_status"}}
+    asked = completion(None, call("c1", "order_status"))
+    gate.model.will(whole(asked), says("It is here"))
+    talk = [user("Where is it?")]
+    gate.post(chat(*talk, tools=[tool], **named("steps")))
+    talk += [said(None, call("c1", "order_status", "{}")), result("c1", "here")]
+    gate.post(chat(*talk, tools=[tool], **named("steps")))
+    page = visit(path(gate, "steps"), width=NARROW)
+    name = page.locator(".bar-name", has_text="order_status")
+    assert name.evaluate("one => one.scrollWidth <= one.clientWidth")
+    assert name.locator("b").evaluate("one => one.scrollWidth <= one.clientWidth")
