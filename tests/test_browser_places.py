@@ -14,6 +14,7 @@ from scripted_model import (
     call,
     chat,
     completion,
+    delta,
     named,
     result,
     said,
@@ -21,6 +22,7 @@ from scripted_model import (
     user,
     whole,
 )
+from spoken import Talk
 from visits import NARROW, Visits
 
 if TYPE_CHECKING:
@@ -250,3 +252,16 @@ def test_names_of_steps_can_be_read_on_a_narrow_page(gate: Gate, visit: Visits) 
     name = page.locator(".bar-name", has_text="order_status")
     assert name.evaluate("one => one.scrollWidth <= one.clientWidth")
     assert name.locator("b").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_what_is_below_the_line_of_truth_stays_where_it_is(gate: Gate, visit: Visits) -> None:
+    talk = Talk(gate, "truth", delta(role="assistant"))
+    page = live(visit(gate.url + talk.turn_path, width=NARROW))
+    figures, panel = page.locator(".turn-panel .boxes"), page.locator(".turn-panel")
+    before = height(figures) - height(panel)
+    talk.say("So ", "it goes")
+    page.locator(".truth", has_text="first token").wait_for()
+    assert height(figures) - height(panel) == before
+    talk.end()
+    page.locator(".truth", has_text="Done in").wait_for()
+    assert height(figures) - height(panel) == before
