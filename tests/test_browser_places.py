@@ -240,6 +240,16 @@ def test_on_a_narrow_page_earlier_turns_are_behind_a_link(gate: Gate, visit: Vis
 # -- the turn on a narrow page ---------------------------------------------------------------------
 
 
+def test_the_turn_in_full_is_a_click_away_on_a_narrow_page(gate: Gate, visit: Visits) -> None:
+    page = visit(path(gate), width=NARROW)
+    link = page.get_by_role("link", name="Turn in full")
+    assert height(link) < 800
+    link.click()
+    settled(page)
+    assert 0 < height(page.locator(".truth")) < 400
+    assert not visit(path(gate)).locator(".to-turn").is_visible()
+
+
 def test_names_of_steps_can_be_read_on_a_narrow_page(gate: Gate, visit: Visits) -> None:
     tool: Row = {"type": "function", "function": {"name": "order_status"}}
     asked = completion(None, call("c1", "order_status"))
