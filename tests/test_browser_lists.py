@@ -202,7 +202,13 @@ def test_keys_move_and_open(gate: Gate, visit: Visits) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui/sessions/{gate.session('one')['id']}")
-    page.goto(f"{gate.url}/ui/")
+    page.go_back()
+    focused = page.locator(ROWS, has=page.locator(":focus"))
+    assert keys(page) == ["two", "one"]
+    assert focused.get_attribute("id") == f"session-{gate.session('one')['id']}"
+    key = page.locator("kbd:visible")
+    assert key.inner_text() == "/"
+    assert key.evaluate("one => one.previousElementSibling.id") == "filter"
     page.keyboard.press("/")
     page.keyboard.type("state:error")
     page.keyboard.press("Enter")

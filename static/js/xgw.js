@@ -302,6 +302,20 @@
     if (act && act()) event.preventDefault();
   });
 
+  // Who comes back has the focus where they left it.
+  const LEFT = "xgw-left-row";
+
+  addEventListener("pagehide", () => {
+    const row = document.activeElement.closest("[data-row]");
+    if (row?.id) sessionStorage.setItem(LEFT, JSON.stringify([location.href, row.id]));
+  });
+
+  function comeBack() {
+    const [page, id] = JSON.parse(sessionStorage.getItem(LEFT) || "[]");
+    if (page !== location.href || performance.getEntriesByType("navigation")[0].type !== "back_forward") return;
+    $(id)?.querySelector("a[href]")?.focus({ preventScroll: true });
+  }
+
   // -- messages to an agent ----------------------------------------------------------------------
   // Sent without leaving the page, which shows live what comes of it; what was not taken stays.
 
@@ -393,5 +407,5 @@
     if (text) getSelection().selectAllChildren(text);
   }
 
-  addEventListener("DOMContentLoaded", tick);
+  addEventListener("DOMContentLoaded", () => { tick(); comeBack(); });
 })();
