@@ -14,7 +14,7 @@ from filled_pages import FilledPages, filled_pages
 from gateway_fixtures import Gate, gate_and_model
 from scripted_model import DONE, chat, delta, finish, named, says, stream
 from servers import eventually
-from visits import Visits
+from visits import NARROW, Visits
 from xgw import clock
 from xgw.store.models import RequestLog
 from xgw.web import board
@@ -69,6 +69,12 @@ def test_the_first_session_takes_the_place_of_how_to_begin(gate: Gate, visit: Vi
     page.locator(ROWS, has_text="done").wait_for()
     assert keys(page) == ["first"]
     page.locator(".empty").wait_for(state="hidden")
+
+
+def test_what_says_how_to_begin_is_whole_on_a_narrow_page(gate: Gate, visit: Visits) -> None:
+    page = visit(f"{gate.url}/ui/", width=NARROW)
+    hidden = "all => all.map(one => one.scrollHeight - one.clientHeight)"
+    assert set(page.locator(".empty pre").evaluate_all(hidden)) == {0}
 
 
 def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Visits) -> None:
