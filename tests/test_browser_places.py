@@ -275,3 +275,26 @@ def test_what_is_below_the_line_of_truth_stays_where_it_is(gate: Gate, visit: Vi
     talk.end()
     page.locator(".truth", has_text="Done in").wait_for()
     assert height(figures) - height(panel) == before
+
+
+@pytest.mark.parametrize("marked", ["two** thr", "One **two** three\n\nfour"])
+def test_what_is_selected_in_an_answer_stays_so_at_its_end(
+    gate: Gate, visit: Visits, marked: str
+) -> None:
+    text = "One **two** three\n\nfour [two three](https://x.test)"
+    talk = Talk(gate, "selects", text)
+    page = live(visit(gate.url + talk.turn_path))
+    page.locator(talk.place, has_text="four").wait_for()
+    at = text.index(marked)
+    page.evaluate(
+        """([place, from, to]) => {
+          const node = document.querySelector(place).firstElementChild.firstChild
+          getSelection().setBaseAndExtent(node, from, node, to)
+        }""",
+        [talk.place, at, at + len(marked)],
+    )
+    assert page.evaluate("String(getSelection())") == marked
+    talk.end()
+    page.locator(".prose", has_text="four").wait_for()
+    selected = page.evaluate("String(getSelection())")
+    assert selected.split() == marked.replace("*", "").split()

@@ -26,6 +26,7 @@ const reader = (() => {
   }
 
   function before() {
+    keepSelection();
     rowWas = chosenRow();
     rowWasShown = isShown(rowWas);
     const place = follower();
@@ -35,6 +36,7 @@ const reader = (() => {
   }
 
   function after() {
+    selectAgain();
     if (chosenRow()?.id !== rowWas?.id && rowWasShown) showRowLater();
     const place = follower();
     if (!place) return;
@@ -169,6 +171,56 @@ const reader = (() => {
   addEventListener("htmx:finally:request", (event) => {
     if (event.detail.ctx.target?.id === "conversation") isLoading = false;
   });
+
+  // -- what is selected in an answer that grows ----------------------------------------------------
+  // At its end it is drawn anew, from its Markdown: what was selected is found there by its letters,
+  // at the place that it had or, as marks are dropped, before that.
+
+  let selected = null;
+  const letters = (text) => text.replace(/[^\p{L}\p{N}]/gu, "");
+
+  function keepSelection() {
+    const selection = getSelection(), node = selection.anchorNode;
+    const stream = (node?.nodeType === Node.TEXT_NODE ? node.parentElement : node)?.closest?.(".entry .stream.is-text");
+    selected = null;
+    if (!stream || selection.isCollapsed || !stream.contains(selection.focusNode)) return;
+    const range = selection.getRangeAt(0), head = new Range();
+    head.setStart(stream, 0);
+    head.setEnd(range.startContainer, range.startOffset);
+    const before = letters(String(head)).length, words = letters(String(range));
+    if (words) selected = { stream, entry: stream.closest(".entry").id, before, words };
+  }
+
+  function selectAgain() {
+    if (!selected || selected.stream.isConnected) return;
+    const nodes = textsOf(`[id="${CSS.escape(selected.entry)}"] .prose`);
+    const at = letters(nodes.map((node) => node.data).join("")).lastIndexOf(selected.words, selected.before);
+    if (at < 0) return;
+    const [first, from] = letterAt(nodes, at), [last, , to] = letterAt(nodes, at + selected.words.length - 1);
+    getSelection().setBaseAndExtent(first, from, last, to);
+  }
+
+  function textsOf(selector) {
+    const found = [];
+    for (const place of document.querySelectorAll(selector)) {
+      const walk = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+      while (walk.nextNode()) found.push(walk.currentNode);
+    }
+    return found;
+  }
+
+  // The text with this letter, and between which characters of it the letter stands.
+  function letterAt(nodes, index) {
+    for (const node of nodes) {
+      let at = 0;
+      for (const character of node.data) {
+        index -= letters(character).length;
+        if (index < 0) return [node, at, at + character.length];
+        at += character.length;
+      }
+    }
+    return [];
+  }
 
   // -- a page is opened --------------------------------------------------------------------------
 
