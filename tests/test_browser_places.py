@@ -48,9 +48,9 @@ def gate(served: Gate) -> Iterator[Gate]:
         yield served
 
 
-def long(gate: Gate, session: str, turns: int) -> None:
+def long(gate: Gate, session: str, turns: int, answer: str = ANSWER) -> None:
     """So many turns, each with an answer of half a window."""
-    gate.model.always(says(ANSWER))
+    gate.model.always(says(answer))
     for number in range(turns):
         gate.post(chat(f"Question {number}", **named(session)))
 
@@ -223,6 +223,16 @@ def test_earlier_turns_come_as_one_scrolls_and_the_reader_stays(gate: Gate, visi
     assert numbers(page, ".turn-block") == everyone
     assert numbers(page, ".turn-line") == everyone
     assert page.locator("#more-turns a").count() == 0
+
+
+def test_a_window_that_is_not_filled_loads_earlier_turns(gate: Gate, visit: Visits) -> None:
+    long(gate, "short", 25, "Yes")
+    page = visit(path(gate, "short"), height=5000)
+    page.locator(".turn-block >> nth=24").wait_for(state="attached")
+    assert "cursor" not in page.url
+    settled(page)
+    assert page.evaluate(AT_END)
+    assert chosen(page) == [gate.turns("short")[-1]["id"]]
 
 
 def test_on_a_narrow_page_earlier_turns_are_behind_a_link(gate: Gate, visit: Visits) -> None:
