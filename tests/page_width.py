@@ -1,4 +1,4 @@
-"""Whether a page fits its window: nothing makes it scroll sideways."""
+"""Whether a page fits its window: nothing makes it scroll sideways, nor on into nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ _STICK_OUT = """() => [...document.body.querySelectorAll("*")].filter(one => {
   return true
 }).slice(0, 5).map(one => `${one.tagName} ${one.id} ${one.className.baseVal ?? one.className}`)"""
 
+_HEIGHTS = """() => {
+  const ends = [...document.querySelectorAll("body, main, main > *")]
+    .map(one => one.getBoundingClientRect().bottom + scrollY)
+  return [document.scrollingElement.scrollHeight, Math.max(innerHeight, ...ends)]
+}"""
+
 
 def assert_fits(page: Page) -> None:
     """AssertionError that names what sticks out."""
     width, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= window, f"{page.url}: {width} > {window}: {page.evaluate(_STICK_OUT)}"
+    height, end = page.evaluate(_HEIGHTS)
+    assert height <= end + 1, f"{page.url}: the page is {height} high, what is shown ends at {end}"

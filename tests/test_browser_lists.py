@@ -14,7 +14,7 @@ from filled_pages import FilledPages, filled_pages
 from gateway_fixtures import Gate, gate_and_model
 from scripted_model import DONE, chat, delta, finish, named, says, stream
 from servers import eventually
-from visits import Visits
+from visits import NARROW, Visits
 from xgw import clock
 from xgw.store.models import RequestLog
 from xgw.web import board
@@ -71,6 +71,12 @@ def test_the_first_session_takes_the_place_of_how_to_begin(gate: Gate, visit: Vi
     page.locator(".empty").wait_for(state="hidden")
 
 
+def test_what_says_how_to_begin_is_whole_on_a_narrow_page(gate: Gate, visit: Visits) -> None:
+    page = visit(f"{gate.url}/ui/", width=NARROW)
+    hidden = "all => all.map(one => one.scrollHeight - one.clientHeight)"
+    assert set(page.locator(".empty pre").evaluate_all(hidden)) == {0}
+
+
 def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Visits) -> None:
     ask(gate, "old")
     page = live(visit(f"{gate.url}/ui/"))
@@ -82,16 +88,49 @@ def test_new_rows_wait_while_the_pointer_is_over_the_list(gate: Gate, visit: Vis
     eventually(lambda: keys(page) == ["fresh", "old"])
 
 
-def test_a_session_that_goes_on_stays_where_it_is(gate: Gate, visit: Visits) -> None:
+def test_a_session_that_goes_on_goes_to_the_top(gate: Gate, visit: Visits) -> None:
     for key in ("a", "b", "c"):
         ask(gate, key)
     page = live(visit(f"{gate.url}/ui/"))
     ask(gate, "a", "Once more")
-    page.locator(ROWS).last.locator(".cell-turns", has_text="2").wait_for()
-    assert keys(page) == ["c", "b", "a"]
+    page.locator(ROWS).first.locator(".cell-turns", has_text="2").wait_for()
+    assert keys(page) == ["a", "c", "b"]
     assert shown_once(page) == 3
     page.reload()
     assert keys(page) == ["a", "c", "b"]
+
+
+def test_no_row_goes_to_the_top_from_under_the_pointer(gate: Gate, visit: Visits) -> None:
+    for key in ("a", "b", "c"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/"))
+    page.hover(ROWS)
+    for key, turns in (("a", 2), ("b", 2), ("a", 3)):
+        ask(gate, key, "Once more")
+        row = page.locator(ROWS, has=page.locator(f"code[title={key}]"))
+        row.locator(".cell-turns", has_text=str(turns)).wait_for()
+        row.locator(".state", has_text="done").wait_for()
+    ask(gate, "fresh")
+    page.locator(f"{ROWS}[data-held]", has_text="done").wait_for(state="attached")
+    assert keys(page) == ["c", "b", "a"]
+    page.mouse.move(2, 2)
+    eventually(lambda: keys(page) == ["fresh", "a", "b", "c"])
+    assert shown_once(page) == 4
+
+
+def test_a_row_with_the_focus_goes_to_the_top_once_it_is_left(gate: Gate, visit: Visits) -> None:
+    for key in ("a", "b", "c"):
+        ask(gate, key)
+    page = live(visit(f"{gate.url}/ui/"))
+    for _ in range(3):
+        page.keyboard.press("j")
+    ask(gate, "a", "Once more")
+    page.locator(ROWS).last.locator(".cell-turns", has_text="2").wait_for()
+    assert keys(page) == ["c", "b", "a"]
+    page.keyboard.press("k")
+    eventually(lambda: keys(page) == ["a", "c", "b"])
+    focused = "document.activeElement.closest('[data-row]').querySelector('code').title"
+    assert page.evaluate(focused) == "b"
 
 
 def test_what_does_not_fit_the_filter_any_more_goes(gate: Gate, visit: Visits) -> None:
@@ -169,7 +208,13 @@ def test_keys_move_and_open(gate: Gate, visit: Visits) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui/sessions/{gate.session('one')['id']}")
-    page.goto(f"{gate.url}/ui/")
+    page.go_back()
+    focused = page.locator(ROWS, has=page.locator(":focus"))
+    assert keys(page) == ["two", "one"]
+    assert focused.get_attribute("id") == f"session-{gate.session('one')['id']}"
+    key = page.locator("kbd:visible")
+    assert key.inner_text() == "/"
+    assert key.evaluate("one => one.previousElementSibling.id") == "filter"
     page.keyboard.press("/")
     page.keyboard.type("state:error")
     page.keyboard.press("Enter")

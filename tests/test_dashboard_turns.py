@@ -131,7 +131,7 @@ def test_three_attempts_are_drawn_with_the_wait_between_them(gate: Gate) -> None
     assert [bar.one("a").text for bar in (first, second, third)] == [
         "llm_call m-a",
         "llm_call 2nd attempt",
-        "llm_call 3rd attempt",
+        "llm_call fallback m-served",
     ]
     assert [bar.all("span")[-1].text for bar in (first, second)] == ["429", "503"]
     assert [len(bar.all("line", class_="wait")) for bar in (first, second, third)] == [0, 1, 0]

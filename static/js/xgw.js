@@ -41,7 +41,7 @@
     const message = parsed(event.detail.message.data);
     if (!message) return;
     if (message.reload) { location.reload(); return; }
-    before();
+    reader.before();
   });
 
   addEventListener("htmx:ws:after:message:incoming", (event) => {
@@ -51,7 +51,7 @@
     const page = live();
     if (page && message.seq !== undefined) page.dataset.cursor = message.seq;
     pointAtCursor(event.detail.connection);
-    after();
+    settle();
   });
 
   function parsed(text) {
@@ -99,76 +99,19 @@
     return block;
   }
 
-  // -- following the end -----------------------------------------------------------------------
-  // The page stays at its end while its reader is there; once they scroll up it stays where it is
-  // and counts what is new.
-
-  let wasAtEnd = true;
-  const follower = () => document.querySelector("[data-follow]:not([data-follow='off'])");
-
-  const scrollsItself = (place) => getComputedStyle(place).overflowY === "auto";
-
-  // On a narrow screen the page scrolls, and the conversation ends before the page does: how far
-  // below the window its end is, less than nothing where it can be seen.
-  function below(place) {
-    if (!scrollsItself(place)) return place.getBoundingClientRect().bottom - innerHeight;
-    return place.scrollHeight - place.scrollTop - place.clientHeight;
-  }
-
-  function atEnd(place) {
-    const far = below(place);
-    return far < 48 && far > -innerHeight;
-  }
-
-  let newBefore = 0;
-
-  function before() {
-    const place = follower();
-    if (!place) return;
-    wasAtEnd = atEnd(place);
-    newBefore = place.querySelectorAll(".entry").length;
-  }
-
-  function after() {
+  function settle() {
     for (const sign of all("[data-deleted]")) drop(sign);
     for (const entry of all("[data-hold]")) hold(entry);
     for (const row of all("[data-gone]")) leave(row);
     for (const list of all("[data-most]")) trim(list);
-    const place = follower();
-    if (!place) return;
-    place.dataset.follow = "on";
-    if (wasAtEnd) { toEnd(place); return; }
-    const added = place.querySelectorAll(".entry").length - newBefore;
-    const pill = $("new-entries");
-    if (pill && added > 0) {
-      pill.dataset.count = Number(pill.dataset.count || 0) + added;
-      pill.textContent = `${pill.dataset.count} new ↓`;
-      pill.hidden = false;
-    }
+    reader.after();
   }
-
-  function toEnd(place) {
-    if (scrollsItself(place)) place.scrollTop = place.scrollHeight;
-    else scrollBy(0, Math.max(0, below(place)));
-    nothingNew();
-  }
-
-  function nothingNew() {
-    const pill = $("new-entries");
-    if (pill) { pill.hidden = true; pill.dataset.count = 0; }
-  }
-
-  // Who gets to the end without the button has seen what is new, too.
-  addEventListener("scroll", () => {
-    const place = follower(), pill = $("new-entries");
-    if (place && pill && !pill.hidden && atEnd(place)) nothingNew();
-  }, { capture: true, passive: true });
 
   // -- rows that come in under the pointer wait until it has gone --------------------------------
 
   function hold(entry) {
-    const list = entry.parentElement;
-    if (isDouble(entry)) { entry.remove(); return; }
+    const list = entry.parentElement, stands = standing(entry);
+    if (stands) { rise(stands, entry); return; }
     if (list && list.matches(":hover")) {
       // Not `hidden`: that would go when the row is drawn again.
       entry.dataset.held = "";
@@ -177,8 +120,39 @@
     entry.removeAttribute("data-hold");
   }
 
-  // A row that came in on top although it stands further down already.
-  const isDouble = (row) => Boolean(row.id) && all(`[id="${CSS.escape(row.id)}"]`).length > 1;
+  // The row that stands further down already, of one that came in on top.
+  const standing = (row) => row.id && all(`[id="${CSS.escape(row.id)}"]`).find((one) => one !== row);
+
+  // It goes to where the other one came in, but neither from under the pointer nor while it has the
+  // focus or something in it is selected: a mark keeps its new place until then.
+  function rise(row, entry) {
+    const list = entry.parentElement, mark = document.createElement(entry.tagName);
+    for (const earlier of all("[data-place-of]", list)) if (earlier.dataset.placeOf === row.id) earlier.remove();
+    mark.dataset.placeOf = row.id;
+    mark.hidden = true;
+    entry.replaceWith(mark);
+    settleRisen(list);
+  }
+
+  function settleRisen(list) {
+    if (list.matches(":hover")) { list.addEventListener("mouseleave", () => settleRisen(list), { once: true }); return; }
+    for (const mark of all("[data-place-of]", list)) {
+      const row = $(mark.dataset.placeOf);
+      if (row && isInUse(row)) continue;
+      if (row && mark.nextElementSibling !== row) mark.replaceWith(row);
+      else mark.remove();
+    }
+  }
+
+  function isInUse(row) {
+    const selection = getSelection();
+    return row.contains(document.activeElement) || (!selection.isCollapsed && selection.containsNode(row, true));
+  }
+
+  addEventListener("focusout", (event) => {
+    const list = event.target.closest?.("[data-row]")?.parentElement;
+    if (list) requestAnimationFrame(() => settleRisen(list));
+  });
 
   // A row that the list's filter does not want any more.
   function leave(row) {
@@ -326,6 +300,20 @@
     if (act && act()) event.preventDefault();
   });
 
+  // Who comes back has the focus where they left it.
+  const LEFT = "xgw-left-row";
+
+  addEventListener("pagehide", () => {
+    const row = document.activeElement.closest("[data-row]");
+    if (row?.id) sessionStorage.setItem(LEFT, JSON.stringify([location.href, row.id]));
+  });
+
+  function comeBack() {
+    const [page, id] = JSON.parse(sessionStorage.getItem(LEFT) || "[]");
+    if (page !== location.href || performance.getEntriesByType("navigation")[0].type !== "back_forward") return;
+    $(id)?.querySelector("a[href]")?.focus({ preventScroll: true });
+  }
+
   // -- messages to an agent ----------------------------------------------------------------------
   // Sent without leaving the page, which shows live what comes of it; what was not taken stays.
 
@@ -362,7 +350,7 @@
   addEventListener("submit", async (event) => {
     const form = event.target, box = form.elements.message;
     // Where nothing new is shown the browser sends it, and the answer leads to where it is.
-    if (!form.matches("[data-composer]") || !follower()) return;
+    if (!form.matches("[data-composer]") || !reader.follower()) return;
     event.preventDefault();
     if (form.hasAttribute("data-sending")) return;
     const sent = box.value;
@@ -391,7 +379,7 @@
     alert.replaceChildren(...xgwDrawn(words, alert));
     box.removeAttribute("aria-invalid");
     if (words) { box.setAttribute("aria-invalid", "true"); box.focus(); }
-    else toEnd(follower());
+    else reader.toEnd();
   }
 
   // -- clicks ----------------------------------------------------------------------------------
@@ -404,7 +392,7 @@
       setTimeout(() => { copy.textContent = "copy"; }, 1500);
       return;
     }
-    if (event.target.id === "new-entries") { const place = follower(); if (place) toEnd(place); return; }
+    if (event.target.id === "new-entries") { reader.toEnd(); return; }
     // A whole row leads where its first link does, unless a text was selected in it.
     const row = event.target.closest("[data-row]");
     if (row && !event.target.closest("a, button, summary, input, label") && !String(getSelection())) {
@@ -418,9 +406,5 @@
     if (text) getSelection().selectAllChildren(text);
   }
 
-  addEventListener("DOMContentLoaded", () => {
-    tick();
-    const place = follower();
-    if (place && place.dataset.follow === "start" && scrollsItself(place)) toEnd(place);
-  });
+  addEventListener("DOMContentLoaded", () => { tick(); comeBack(); });
 })();

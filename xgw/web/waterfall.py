@@ -139,9 +139,12 @@ def _name(step: Row, servers: Mapping[str, str]) -> str:
     if step["step_type"] != "llm_call":
         name = partner_of(step) or step["name"] or spelling.UNKNOWN
         return f"{servers[name]} › {name}" if name in servers else name
+    model = step["model"] or step["name"] or spelling.UNKNOWN
+    if step["attempt_reason"] == "fallback":
+        return f"fallback {model}"
     if (step["attempt"] or 1) > 1:
         return f"{wording.nth(step['attempt'])} attempt"
-    return step["model"] or step["name"] or spelling.UNKNOWN
+    return str(model)
 
 
 def _told(step: Row, took: float) -> str:
