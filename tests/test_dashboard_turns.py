@@ -238,7 +238,7 @@ def test_nothing_that_was_said_becomes_markup(gate: Gate) -> None:
     for path in [*paths, f"/ui/sessions/{turn['session_id']}", "/ui/"]:
         page = open_page(gate, path)
         scripts = [e.attributes.get("src", "") for e in page.all("script")]
-        assert len(scripts) == 4
+        assert len(scripts) == 5
         assert all(source.startswith("/ui/static/") for source in scripts)
         for tag in ("img", "style", "hx-partial", "template"):
             assert not page.one("main").all(tag)

@@ -42,7 +42,7 @@ def window_of_call(services: Services, call: Row) -> int | None:
     What is configured here says nothing of what was asked in another's store.
     """
     found = window_of_model(services, call["provider_name"], call["model"])
-    if found is not None or services.imported is not None:
+    if found is not None or call["provider_name"] is None or services.imported is not None:
         return found
     return _window_of_asked(services, call["provider_name"], call["model_requested"])
 
