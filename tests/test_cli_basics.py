@@ -20,6 +20,7 @@ from servers import STANDIN, XGW, Installation, installed
 from xgw import __version__
 from xgw.cli import COMMANDS, main
 from xgw.cli.server import ServerLock
+from xgw.queries.lookup import MIN_PREFIX
 
 CONFIG = """\
 [server]
@@ -35,6 +36,7 @@ api_key = "sk-provider-secret"
 model = "gpt-4o"
 targets = ["mock/gpt-4o"]
 """
+ID = re.compile(r"\b(?:sess|turn|run|step|msg|req)_[0-9a-f]+\b")
 TOKEN = {"MY_TOKEN": "tk-server-secret"}
 
 
@@ -77,8 +79,10 @@ def test_a_command_is_what_the_table_says(name: str) -> None:
     for words in groups or [[name]]:
         done = run(*words, "--help")
         assert (done.returncode, done.stderr) == (0, b"")
-        for option in ("--config", "--db"):
-            assert option in done.stdout.decode()
+        told = done.stdout.decode()
+        assert "--config" in told
+        assert "--db" in told
+        assert all(len(start) >= MIN_PREFIX for start in ID.findall(told))
 
 
 def test_version() -> None:
