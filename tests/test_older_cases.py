@@ -62,6 +62,8 @@ def test_in_place(old: Path, tmp_path: Path) -> None:
     content = old.read_bytes()
     assert "`xgw migrate` takes them over" in refused("serve", "--db", old)
     assert "`xgw migrate` takes them over" in refused("migrate", "--status", "--db", old)
+    for command in ("sessions", "show last", "tail", "keys list", "backup b.db", "export"):
+        assert "`xgw migrate` takes them over" in refused(*command.split(), "--db", old)
     dry = json.loads(done("migrate", "--db", old, "--dry-run", "--json"))
     assert {table["table"]: table["found"] for table in dry["tables"]} == before
     assert old.read_bytes() == content
