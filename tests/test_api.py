@@ -181,7 +181,8 @@ def test_bodies_come_on_demand(server: ApiServer, filled: FilledStore) -> None:
     assert server.get(f"/runs/{run}?expand=payloads").json["steps"][0]["input_payload"] == chat(
         "hello"
     )
-    assert refusal(server.get(f"/turns/{turn}?expand=all")) == (422, "invalid_value", "expand")
+    for path in (f"/turns/{turn}", "/turns", "/sessions", "/requests"):
+        assert refusal(server.get(f"{path}?expand=all")) == (422, "invalid_value", "expand")
 
 
 def test_a_step_has_its_bodies_and_what_changed(server: ApiServer, filled: FilledStore) -> None:
@@ -434,6 +435,7 @@ def test_statistics_sum_over_all_turns(server: ApiServer, filled: FilledStore) -
 def test_health_tells_the_token_what_it_runs_on_and_others_the_status(
     server: ApiServer, filled: FilledStore
 ) -> None:
+    assert server.get("/health?probe=17").status == 200
     health = server.get("/health").json
     assert (health["status"], health["reasons"]) == ("ok", [])
     assert health["store"]["path"] == str(filled.store.path)

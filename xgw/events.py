@@ -42,8 +42,8 @@ TYPES: dict[str, str] = {
     "run.completed": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
     "step.started": (
         "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
-        "`waited_ms`, `input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
-        "`tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
+        "`waited_ms`, `input_tokens`, `usage_source`, `context_tokens`, `context_window`; for "
+        "tools `tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
         "`purpose` of a call that is not for an answer (`compaction`)"
     ),
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
