@@ -11,7 +11,7 @@ import click
 from xgw.cli.configuration import load, print_json, with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.taking_over import alone_with, bring_forward, progress_bar
-from xgw.errors import UsageError
+from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
     from xgw.store.database import Store
@@ -103,7 +103,7 @@ def _id_of(store: Store, ref: str) -> str:
 
     found = find_session(store, ref)
     if found is None:
-        raise UsageError(f"there is no session {ref!r}")
+        raise WorkError(f"there is no session {ref!r}")
     return str(found["id"])
 
 

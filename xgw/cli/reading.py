@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -52,6 +52,14 @@ def opened(
         raise WorkError(f"the store {store.path} cannot be read: {error}") from None
     finally:
         store.close()
+
+
+def open_file(path: str) -> BinaryIO:
+    """A file that was named, to be read; UsageError if it is not there."""
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
 
 
 def _refuse_missing(store: Store) -> None:
