@@ -218,6 +218,16 @@ def test_check_tells_that_all_is_well(installation: Installation) -> None:
     }
 
 
+def test_check_names_providers_that_nothing_is_asked_of(installation: Installation) -> None:
+    assert "not asked" not in installation.run("check", env=TOKEN).stdout
+    with installation.config.open("a") as file:
+        file.write(
+            '[[providers]]\nname = "claude"\nkind = "anthropic"\napi_key = "sk-provider-2"\n'
+        )
+    told = installation.run("check", env=TOKEN).stdout
+    assert re.search(r"^not asked +claude \(.*/v1/messages", told, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", ["check", "config", "serve", "migrate"])
 def test_every_mistake_is_one_line(installation: Installation, command: str) -> None:
     installation.config.write_text('[server]\nprt = 1\nport = "many"\ntoken = "${NOBODY}"\n')
