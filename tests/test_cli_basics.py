@@ -82,6 +82,9 @@ def test_a_command_is_what_the_table_says(name: str) -> None:
         told = done.stdout.decode()
         assert "--config" in told
         assert "--db" in told
+        assert re.search(
+            rf"^ +(?:.*[ (])?xgw {' '.join(words)}\b", told.partition("Examples:")[2], re.M
+        )
         assert all(len(start) >= MIN_PREFIX for start in ID.findall(told))
 
 

@@ -90,6 +90,11 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
     """Check the configuration without starting: every mistake is one line, exit code 2.
 
     MCP servers are started and asked for their tools.
+
+    \b
+    Examples:
+      xgw check
+      xgw check --config staging.toml
     """
     from xgw.agents.definition import refuse_unavailable
 
@@ -122,7 +127,14 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
 @with_configuration
 @with_json
 def config(config_path: Path | None, db: str | None, show: bool, as_json: bool) -> None:
-    """Tell which file holds the configuration; --show prints the values, secrets masked."""
+    """Tell which file holds the configuration; --show prints the values, secrets masked.
+
+    \b
+    Examples:
+      xgw config
+      xgw config --show
+      xgw config --show --json | jq -r '.values[].key'
+    """
     from xgw.config import show as rows_of
 
     loaded = load(config_path, db)
