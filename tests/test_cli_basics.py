@@ -262,6 +262,18 @@ def test_config_shows_values_and_where_they_come_from(installation: Installation
     assert (port["value"], port["source"].endswith("xgw.toml:2")) == ("9000", True)
 
 
+def test_config_shows_what_is_in_force_and_nothing_else(installation: Installation) -> None:
+    with installation.config.open("a") as file:
+        file.write('[agents.helper]\nmodel = "gpt-4o"\ntools = ["docs"]\n')
+        file.write('[tools.docs]\nretrieval = { path = "." }\n')
+    shown = installation.run("config", "--show", env=TOKEN).stdout
+    values = dict(line.partition("  # ")[0].split(" = ", 1) for line in shown.splitlines())
+    assert values["tools.docs.retry_safe"].strip() == "true"
+    assert values["retention.bodies_days"].strip() == "0"
+    assert not any(key.startswith("routes.") and "retry" in key for key in values)
+    assert "agents.helper.limits.max_seconds" not in values
+
+
 # -- the schema ------------------------------------------------------------------------------------
 
 
