@@ -406,6 +406,10 @@ def test_answers_are_json_that_nobody_keeps_and_head_works(
         assert head.body == b""
         assert head.headers["Content-Length"] == str(len(whole.body)) or path == "/health"
     assert server.get(f"/sessions/{session}/turns", method="DELETE").status == 405
+    for path in ("/sessions/none", "/nowhere", "/sessions?limit=x", "/v1/models/none"):
+        assert server.get(path).status >= 400
+        assert server.get(path).headers["Cache-Control"] == "no-store"
+    assert server.get("/sessions", None).headers["Cache-Control"] == "no-store"
 
 
 def test_statistics_sum_over_all_turns(server: ApiServer, filled: FilledStore) -> None:
