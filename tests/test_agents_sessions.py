@@ -106,9 +106,10 @@ def test_an_id_that_nobody_has_is_404(gate: AgentGate) -> None:
 def test_another_agents_session_and_one_of_none_are_refused(gate: AgentGate) -> None:
     gate.post("/sessions", {"agent": "b", "session_key": "bs"})
     gate.post("/sessions", {"session_key": "plain"})
-    for key in ("bs", "plain"):
+    for key, words in (("bs", "ask 'b'"), ("plain", "one of clients of /v1")):
         reply = gate.chat("hi", key)
         assert (reply.status, reply.error["code"]) == (409, "agent_mismatch")
+        assert words in reply.error["message"]
     again = gate.post("/sessions", {"agent": "a", "session_key": "bs"})
     assert (again.status, again.error["code"]) == (409, "agent_mismatch")
 

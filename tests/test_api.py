@@ -181,7 +181,8 @@ def test_bodies_come_on_demand(server: ApiServer, filled: FilledStore) -> None:
     assert server.get(f"/runs/{run}?expand=payloads").json["steps"][0]["input_payload"] == chat(
         "hello"
     )
-    assert refusal(server.get(f"/turns/{turn}?expand=all")) == (422, "invalid_value", "expand")
+    for path in (f"/turns/{turn}", "/turns", "/sessions", "/requests"):
+        assert refusal(server.get(f"{path}?expand=all")) == (422, "invalid_value", "expand")
 
 
 @pytest.mark.parametrize("levels", [200, 201, 1000, 3000])
@@ -430,6 +431,10 @@ def test_answers_are_json_that_nobody_keeps_and_head_works(
         assert head.body == b""
         assert head.headers["Content-Length"] == str(len(whole.body)) or path == "/health"
     assert server.get(f"/sessions/{session}/turns", method="DELETE").status == 405
+    for path in ("/sessions/none", "/nowhere", "/sessions?limit=x", "/v1/models/none"):
+        assert server.get(path).status >= 400
+        assert server.get(path).headers["Cache-Control"] == "no-store"
+    assert server.get("/sessions", None).headers["Cache-Control"] == "no-store"
 
 
 def test_statistics_sum_over_all_turns(server: ApiServer, filled: FilledStore) -> None:
@@ -459,6 +464,7 @@ def test_statistics_sum_over_all_turns(server: ApiServer, filled: FilledStore) -
 def test_health_tells_the_token_what_it_runs_on_and_others_the_status(
     server: ApiServer, filled: FilledStore
 ) -> None:
+    assert server.get("/health?probe=17").status == 200
     health = server.get("/health").json
     assert (health["status"], health["reasons"]) == ("ok", [])
     assert health["store"]["path"] == str(filled.store.path)

@@ -170,6 +170,9 @@ def test_bodies_that_are_no_object(gate: Gate) -> None:
         assert ask(gate, "POST", "/sessions", body).status == 400
     for body in (b"{", b'{"title": NaN}', b'{"a":' * 300 + b"1" + b"}" * 300):
         assert ask(gate, "POST", "/sessions", body).status == 400
+    for body in (b"[" * 300, b'{"a":[' * 150, b"[" * 5000):
+        refused = ask(gate, "POST", "/sessions", body)
+        assert refusal(refused) == (400, "json_too_deep", None)
     assert ask(gate, "POST", "/sessions", b"a=b", content_type="text/plain").status == 415
     assert ask(gate, "POST", "/sessions?dry=1").status == 422
 

@@ -20,6 +20,7 @@ from servers import STANDIN, XGW, Installation, installed
 from xgw import __version__
 from xgw.cli import COMMANDS, main
 from xgw.cli.server import ServerLock
+from xgw.queries.lookup import MIN_PREFIX
 
 CONFIG = """\
 [server]
@@ -35,6 +36,7 @@ api_key = "sk-provider-secret"
 model = "gpt-4o"
 targets = ["mock/gpt-4o"]
 """
+ID = re.compile(r"\b(?:sess|turn|run|step|msg|req)_[0-9a-f]+\b")
 TOKEN = {"MY_TOKEN": "tk-server-secret"}
 
 
@@ -77,8 +79,13 @@ def test_a_command_is_what_the_table_says(name: str) -> None:
     for words in groups or [[name]]:
         done = run(*words, "--help")
         assert (done.returncode, done.stderr) == (0, b"")
-        for option in ("--config", "--db"):
-            assert option in done.stdout.decode()
+        told = done.stdout.decode()
+        assert "--config" in told
+        assert "--db" in told
+        assert re.search(
+            rf"^ +(?:.*[ (])?xgw {' '.join(words)}\b", told.partition("Examples:")[2], re.M
+        )
+        assert all(len(start) >= MIN_PREFIX for start in ID.findall(told))
 
 
 def test_version() -> None:
@@ -214,6 +221,16 @@ def test_check_tells_that_all_is_well(installation: Installation) -> None:
     }
 
 
+def test_check_names_providers_that_nothing_is_asked_of(installation: Installation) -> None:
+    assert "not asked" not in installation.run("check", env=TOKEN).stdout
+    with installation.config.open("a") as file:
+        file.write(
+            '[[providers]]\nname = "claude"\nkind = "anthropic"\napi_key = "sk-provider-2"\n'
+        )
+    told = installation.run("check", env=TOKEN).stdout
+    assert re.search(r"^not asked +claude \(.*/v1/messages", told, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", ["check", "config", "serve", "migrate"])
 def test_every_mistake_is_one_line(installation: Installation, command: str) -> None:
     installation.config.write_text('[server]\nprt = 1\nport = "many"\ntoken = "${NOBODY}"\n')
@@ -243,6 +260,18 @@ def test_config_shows_values_and_where_they_come_from(installation: Installation
     assert rows["path"] == str(installation.config)
     [port] = [row for row in rows["values"] if row["key"] == "server.port"]
     assert (port["value"], port["source"].endswith("xgw.toml:2")) == ("9000", True)
+
+
+def test_config_shows_what_is_in_force_and_nothing_else(installation: Installation) -> None:
+    with installation.config.open("a") as file:
+        file.write('[agents.helper]\nmodel = "gpt-4o"\ntools = ["docs"]\n')
+        file.write('[tools.docs]\nretrieval = { path = "." }\n')
+    shown = installation.run("config", "--show", env=TOKEN).stdout
+    values = dict(line.partition("  # ")[0].split(" = ", 1) for line in shown.splitlines())
+    assert values["tools.docs.retry_safe"].strip() == "true"
+    assert values["retention.bodies_days"].strip() == "0"
+    assert not any(key.startswith("routes.") and "retry" in key for key in values)
+    assert "agents.helper.limits.max_seconds" not in values
 
 
 # -- the schema ------------------------------------------------------------------------------------

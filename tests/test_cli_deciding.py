@@ -158,7 +158,7 @@ def test_mistakes(alone: Chat, arguments: tuple[str, ...], words: str) -> None:
 
 def test_what_is_not_there(alone: Chat) -> None:
     done = alone.installation.run("resume", "last")
-    assert (done.returncode, done.stderr.startswith("xgw: there is no store at")) == (1, True)
+    assert (done.returncode, done.stderr.startswith("xgw: there is no store ")) == (2, True)
 
 
 def test_a_turn_that_was_killed_goes_on(alone: Chat) -> None:

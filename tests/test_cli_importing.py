@@ -60,7 +60,7 @@ def test_stdin_lists_and_removal(store: Path) -> None:
         ((), 2, "give one of FILE, --list and --remove ID"),
         (("--list", "x.json"), 2, "give one of FILE, --list and --remove ID"),
         (("",), 2, "FILE is empty: name a bundle, or - for stdin"),
-        (("nothing.json",), 1, "nothing.json"),
+        (("nothing.json",), 2, "there is no file nothing.json"),
         (("odd.json",), 1, "the bundle is no valid JSON"),
     ],
 )

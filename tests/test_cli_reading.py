@@ -401,6 +401,15 @@ def test_nothing_of_that_name(real: Recorded, ref: str) -> None:
     assert_harmless(line)
 
 
+@pytest.mark.parametrize(
+    ("ref", "is_start"), [("turn_019a3c", True), ("turn_0", True), ("turn_0123456789", False)]
+)
+def test_the_start_of_an_id_that_is_too_short(fixed: Path, ref: str, is_start: bool) -> None:
+    refused = run(fixed, "cancel", ref)
+    assert refused.returncode == 1
+    assert ("needs 12 characters" in refused.stderr) is is_start
+
+
 def test_more_than_one_thing_of_that_name(tmp_path: Path) -> None:
     store = FixedStore(tmp_path)
     twins = [store.turn(id=f"turn_{start * 8}0a1b2c3d4e5f60718293a4b5") for start in "ab"]
@@ -765,7 +774,7 @@ def test_moments_that_people_name() -> None:
 
 @pytest.mark.parametrize("text", ["h", "2y", "-2h", "1.5h", "2 h ago", "soon", ""])
 def test_moments_that_nobody_knows(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a time"):
+    with pytest.raises(ValueError, match=r"not a time \(how long ago, such as 2h or 7d"):
         spelling.since(text)
 
 

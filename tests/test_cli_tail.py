@@ -264,6 +264,25 @@ def test_a_closed_pipe_ends_quietly(record: Recorded) -> None:
     assert (tail.returncode, said) == (0, b"")
 
 
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_closed_pipe_ends_it_where_nothing_happens_any_more(
+    record: Recorded, is_served: bool
+) -> None:
+    record.ask("hello", "one")
+    if not is_served:
+        record.server.stop()
+    reader, writer = os.pipe()
+    command = record.installation.command("tail", "--after", "0")
+    tail = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    said = b""
+    while b"turn.completed" not in said:
+        said += os.read(reader, 65536)
+    os.close(reader)
+    _, told = tail.communicate(timeout=DEADLINE)
+    assert (tail.returncode, told) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [

@@ -175,7 +175,7 @@ class TestWhereValuesComeFrom:
             '[[keys]]\nkey = "team-key-1"\n[gateway]\nretry.base_delay_ms = 7\n'
         )
         loaded = read(text)
-        assert loaded.sources.keys() == {key for key, _, _ in show(loaded)}
+        assert loaded.sources.keys() >= {key for key, _, _ in show(loaded)}
         at = {key: source for key, source in loaded.sources.items() if source != "default"}
         assert at == {
             "gateway.retry.base_delay_ms": "xgw.toml:15",

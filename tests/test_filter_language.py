@@ -115,6 +115,7 @@ def keys(server: ApiServer, query: str, **more: str) -> set[str]:
         ("state:stalled", {"running"}),
         ("state:waiting", {"waiting"}),
         ("state:paused", {"paused"}),
+        ("State:Paused", {"paused"}),
         ("state:running state:waiting", {"running", "waiting"}),
         ("state:error", {"error"}),
         ("state:cancelled", {"cancelled"}),
@@ -181,6 +182,7 @@ def test_the_rest_of_a_comparison(server: ApiServer) -> None:
     assert keys(server, "attempts=1") == keys(server, "attempts<2")
     assert keys(server, "attempts>0") == everything - {"empty"} - team
     assert "archived" in keys(server, "state:done state:archived")
+    assert "archived" in keys(server, "state:Archived")
     assert "archived" not in keys(server, "state:done")
 
 

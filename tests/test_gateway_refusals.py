@@ -101,6 +101,12 @@ def test_a_request_that_cannot_be_read(
     assert gate.all(Session, Session.session_key == "never") == []
 
 
+def test_a_body_that_begins_too_deep_is_told_so_whatever_its_end(gate: Gate) -> None:
+    for body in (b"[" * 300, b'{"a":' * 300 + b"1" + b"}" * 300):
+        assert "200 levels" in gate.post(body).error["message"]
+    assert "200 levels" not in gate.post(b'["[' + b"[" * 300).error["message"]
+
+
 def test_nothing_at_all(gate: Gate) -> None:
     turn = refused(gate, gate.post(b""), 400, "invalid_json")
     assert turn["input_payload"] is None

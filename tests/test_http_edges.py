@@ -535,7 +535,9 @@ def test_head_is_answered_without_a_body(server: ServerProcess) -> None:
 def test_head_of_a_request_that_the_server_refuses(server: ServerProcess) -> None:
     with Client(server) as client:
         client.send(f"HEAD /boom HTTP/1.1\r\n{HEADERS}\r\n")
-        assert client.rest().endswith(b"\r\n\r\n")
+        answer = client.rest()
+        assert answer.endswith(b"\r\n\r\n")
+        assert b"\r\nCache-Control: no-store\r\n" in answer
 
 
 def test_an_unknown_path(server: ServerProcess) -> None:

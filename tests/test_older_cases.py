@@ -62,6 +62,8 @@ def test_in_place(old: Path, tmp_path: Path) -> None:
     content = old.read_bytes()
     assert "`xgw migrate` takes them over" in refused("serve", "--db", old)
     assert "`xgw migrate` takes them over" in refused("migrate", "--status", "--db", old)
+    for command in ("sessions", "show last", "tail", "keys list", "backup b.db", "export"):
+        assert "`xgw migrate` takes them over" in refused(*command.split(), "--db", old)
     dry = json.loads(done("migrate", "--db", old, "--dry-run", "--json"))
     assert {table["table"]: table["found"] for table in dry["tables"]} == before
     assert old.read_bytes() == content
@@ -148,7 +150,8 @@ def test_what_cannot_be_taken_over_is_said_in_one_line(old: Path, tmp_path: Path
     assert "exclude each other" in refused("migrate", "--db", new, "--status", "--dry-run")
     assert "exclude each other" in refused("migrate", "--db", new, "--to", 1, "--from-legacy", old)
     assert "there is no store" in refused("backfill-turns", "--db", tmp_path / "none.db")
-    assert "there is no session" in refused("backfill-turns", "--db", new, "--session", "x")
+    nameless = xgw("backfill-turns", "--db", new, "--session", "x")
+    assert (nameless.exit_code, "there is no session 'x'" in nameless.stderr) == (1, True)
     assert new.read_bytes() == before
 
 

@@ -155,8 +155,15 @@ def test_a_dry_run_changes_nothing(older: Older, tmp_path: Path) -> None:
     filled = tmp_path / "filled.db"
     shutil.copy(older.new, filled)
     before = filled.read_bytes()
-    assert json.loads(done("backfill-turns", "--db", filled, "--dry-run", "--json"))["turns"] > 100
+    dry = json.loads(done("backfill-turns", "--db", filled, "--dry-run", "--json"))
+    assert dry["turns"] > 100
     assert filled.read_bytes() == before
+    unnamed = "name neither a turn nor a tool call"
+    told = json.loads(done("backfill-turns", "--db", filled, "--json"))
+    assert dry["unlinked"].get(unnamed) == told["unlinked"].get(unnamed)
+    assert dry["named"] + sum(dry["unlinked"].values()) == (
+        told["requests"] + sum(told["unlinked"].values())
+    )
 
 
 @pytest.mark.parametrize("strategy", ["user-message", "session"])

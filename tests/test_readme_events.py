@@ -6,6 +6,22 @@ import re
 
 from servers import ROOT
 from xgw.events import LIVE_TYPES, TYPES
+from xgw.store.layouts import LAYOUTS
+
+LAID_OUT = {
+    1: ("turn.queued", "turn.started"),
+    3: ("turn.completed",),
+    4: ("run.started", "run.updated", "run.completed"),
+    5: ("step.started",),
+    6: ("step.completed",),
+    7: ("message.added",),
+    8: ("session.created",),
+    9: ("llm.error",),
+    10: ("step.completed",),
+    11: ("tool.results_sent",),
+    12: ("step.started",),
+    13: ("message.added",),
+}
 
 
 def test_the_readme_lists_every_type_with_its_payload() -> None:
@@ -17,3 +33,10 @@ def test_the_readme_lists_every_type_with_its_payload() -> None:
 
 def test_live_types_say_so() -> None:
     assert {type for type, payload in TYPES.items() if payload.startswith("live: ")} == LIVE_TYPES
+
+
+def test_every_field_of_a_usual_payload_is_listed() -> None:
+    for number, types in LAID_OUT.items():
+        for type in types:
+            listed = set(re.findall(r"`([a-z_]+)`", TYPES[type]))
+            assert set(LAYOUTS[number]) <= listed, type

@@ -437,6 +437,9 @@ def test_the_curl_line(tmp_path: Path) -> None:
     assert '"model":"MODEL"' in said
     assert "(1.2 MB)" in said
     assert not any(secret in said for secret in secured.secrets())
+    assert "not asked" not in said
+    claude = Provider(name="claude", kind="anthropic")
+    assert "not asked:  claude (" in banner(Config(providers=(openai, claude)), url, 1)
 
 
 def envelope(seq: int = 1, **payload: Any) -> Envelope:

@@ -90,6 +90,7 @@ def test_an_answer_has_the_id_and_the_action_of_its_request(gate: Gate, id: Any)
         ("{", None, None, "invalid_json", None),
         ('{"id": 1, "x": NaN}', None, None, "invalid_json", None),
         ("[" * 300 + "]" * 300, None, None, "json_too_deep", None),
+        ("[" * 300, None, None, "json_too_deep", None),
         ("[]", None, None, "invalid_frame", None),
         (b"\x00\x01", None, None, "invalid_frame", None),
         ('{"id": 1}', 1, None, "invalid_frame", "type"),

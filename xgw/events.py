@@ -18,7 +18,10 @@ _TURN = (
 )
 
 TYPES: dict[str, str] = {
-    "session.created": "the session's fields: agent, model, mode, tools, context window, budget",
+    "session.created": (
+        "`session_key`, `kind`, `title`, `agent`, `model`, `mode`, `tools`, `context_window`, "
+        "`budget`, `source`"
+    ),
     "session.updated": "the changed fields",
     "session.deleted": "ids only",
     "turn.queued": f"{_TURN} (null)",
@@ -28,8 +31,8 @@ TYPES: dict[str, str] = {
     "turn.completed": (
         f"{_TURN}, `status`, `ended_by`, `final_output`, `final_provider_name`, `final_model`, "
         "`finish_reason`, `latency_ms`, `input_tokens`, `output_tokens`, `cached_tokens`, "
-        "`total_tokens`, `cost_usd`, `llm_calls`, `tool_calls`, `attempts`, `error`, "
-        "`session_total_tokens`"
+        "`total_tokens`, `cost_usd`, `usage_source`, `llm_calls`, `tool_calls`, `attempts`, "
+        "`error`, `session_total_tokens`"
     ),
     "run.started": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
     "run.updated": (
@@ -39,8 +42,8 @@ TYPES: dict[str, str] = {
     "run.completed": "`run_index`, `kind`, `from`, `status`, `reason`, `checkpoint_at`",
     "step.started": (
         "`step_type`, `name`, `provider_name`, `model`, `attempt`, `attempt_reason`, "
-        "`input_tokens`, `usage_source`, `context_tokens`, `context_window`; for tools "
-        "`tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
+        "`waited_ms`, `input_tokens`, `usage_source`, `context_tokens`, `context_window`; for "
+        "tools `tool_call_id`, `arguments`; in a handoff `agent_name`, `parent_step_id`; "
         "`purpose` of a call that is not for an answer (`compaction`)"
     ),
     "step.delta": "live: `kind`, `index`, `text`, `text_length`, `replace`",
@@ -51,8 +54,8 @@ TYPES: dict[str, str] = {
     "step.completed": (
         "`status`, `error`, `http_status`, `finish_reason`, `input_tokens`, `output_tokens`, "
         "`cached_tokens`, `uncached_tokens`, `cache_write_tokens`, `reasoning_tokens`, "
-        "`usage_source`, `cost_usd`, `ttft_ms`, `latency_ms`; for tools `success`, "
-        "`output`, `error`"
+        "`usage_source`, `cost_usd`, `ttft_ms`, `latency_ms`; for tools "
+        "`tool_call_id`, `success`, `output`, `error`"
     ),
     "llm.error": (
         "`error_type`, `message`, `http_status`, `attempt`, `will_retry`, `wait_ms`, `next`, "

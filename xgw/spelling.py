@@ -96,4 +96,8 @@ def since(text: str) -> datetime.datetime:
             return clock.now() - datetime.timedelta(seconds=int(number) * scales[unit])
         except OverflowError:
             raise ValueError(f"too long ago: {text.strip()}") from None
-    return clock.parse_time(text)
+    try:
+        return clock.parse_time(text)
+    except ValueError:
+        known = "how long ago, such as 2h or 7d, a date, or RFC 3339"
+        raise ValueError(f"not a time ({known}): {text[:64]!r}") from None

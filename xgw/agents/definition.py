@@ -18,7 +18,7 @@ from xgw.agents.mcp.servers import Servers
 from xgw.agents.memory import Memory
 from xgw.agents.planner import Plan
 from xgw.agents.retrieval import Searching
-from xgw.config import PLANNER, Agent, Approval, Config, Mode, handoff_name
+from xgw.config import OF_MEMORY, PLANNER, Agent, Approval, Config, Mode, handoff_name
 from xgw.config import Tool as ToolTable
 from xgw.errors import UsageError, not_found
 from xgw.providers.transport import Call
@@ -34,11 +34,6 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "remember": Memory().remember,
     "forget": Memory().forget,
 }
-_OF_MEMORY = ("remember", "forget")
-
-
-_PURE = frozenset(_PLAIN)
-"""They change nothing anywhere: running one again does no harm. Nor does a search."""
 
 StepType = Literal["tool_call", "retrieval", "handoff", "memory_write", "planner"]
 
@@ -235,15 +230,14 @@ def _read_tools(config: Config, mistakes: _Mistakes) -> Iterator[tuple[str, Tool
 
 
 def _tool(name: str, function: Callee, table: ToolTable) -> Tool:
-    own = table.builtin if table.builtin in _OF_MEMORY else None
+    own = table.builtin if table.builtin in OF_MEMORY else None
     searches = table.retrieval is not None
     return Tool(
         name,
         function,
         table.timeout_seconds,
         table.max_output_bytes,
-        # What one of memory changes is recorded along with its end.
-        table.retry_safe or table.builtin in _PURE or searches or own is not None,
+        table.retry_safe,
         table.approval,
         step_type="memory_write" if own else "retrieval" if searches else "tool_call",
         own=own,

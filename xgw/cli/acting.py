@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xgw.cli.chat import tell_outcome
 from xgw.cli.configuration import load, load_agents
 from xgw.cli.terminal import write_json
-from xgw.errors import WorkError
+from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
     from xgw.store.database import Store
@@ -40,7 +40,8 @@ def act(
     loaded = load(config_path, db)
     load_agents(loaded)  # a mistake in a tool is told here, in the words of `xgw check`
     if not loaded.config.storage.path.exists():
-        raise WorkError(f"there is no store at {loaded.config.storage.path} yet")
+        path = loaded.config.storage.path
+        raise UsageError(f"there is no store {path} yet: `xgw serve` creates it")
     with opened_door(loaded) as (door, store):
         id = _id_of(store, kind, ref)
         given = {**body, **{name: _id_of(store, *what) for name, what in (named or {}).items()}}

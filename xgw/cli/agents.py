@@ -24,6 +24,11 @@ def agents(config_path: Path | None, db: str | None, as_json: bool) -> None:
 
     With --json each is told whole: instructions, modes, tools with their schemas, limits. MCP
     servers are started for that, and asked what they offer.
+
+    \b
+    Examples:
+      xgw agents
+      xgw agents --json | jq -r '.data[].name'
     """
     from xgw.agents.definition import read_agents
     from xgw.agents.mcp.servers import Servers

@@ -11,7 +11,7 @@ import click
 from xgw.cli.configuration import load, print_json, with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.taking_over import alone_with, bring_forward, progress_bar
-from xgw.errors import UsageError
+from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
     from xgw.store.database import Store
@@ -103,7 +103,7 @@ def _id_of(store: Store, ref: str) -> str:
 
     found = find_session(store, ref)
     if found is None:
-        raise UsageError(f"there is no session {ref!r}")
+        raise WorkError(f"there is no session {ref!r}")
     return str(found["id"])
 
 
@@ -116,8 +116,9 @@ def _tell(tally: Tally, *, dry_run: bool) -> None:
         if count:
             click.echo(f"messages skipped, {reason}: {count:,}")
     if dry_run:
-        return
-    click.echo(f"request logs linked: {tally.requests:,}")
+        click.echo(f"request logs that name a turn or a tool call: {tally.named:,}")
+    else:
+        click.echo(f"request logs linked: {tally.requests:,}")
     for reason, count in sorted(tally.unlinked.items()):
         if count:
             click.echo(f"request logs that {reason}: {count:,}")
@@ -132,6 +133,7 @@ def _json(tally: Tally, strategy: str, *, dry_run: bool) -> dict[str, object]:
         "messages": tally.messages,
         "skipped": {reason: count for reason, count in tally.skipped.items() if count},
         "requests": None if dry_run else tally.requests,
-        "unlinked": None if dry_run else {r: n for r, n in tally.unlinked.items() if n},
+        "named": tally.named if dry_run else None,
+        "unlinked": {reason: count for reason, count in tally.unlinked.items() if count},
         "dry_run": dry_run,
     }

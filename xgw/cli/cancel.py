@@ -35,7 +35,7 @@ def cancel(config_path: Path | None, db: str | None, turn: str, as_json: bool) -
     \b
     Examples:
       xgw cancel last
-      xgw cancel turn_019a3c
+      xgw cancel turn_019a3c5e7d20
     """
     from xgw.cli import refs
 

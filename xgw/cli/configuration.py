@@ -12,7 +12,7 @@ import orjson
 
 if TYPE_CHECKING:
     from xgw.agents.definition import Agents
-    from xgw.config import Loaded
+    from xgw.config import Config, Loaded
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -72,6 +72,12 @@ def _has_keys(store: Path) -> bool:
     return has_active(store)
 
 
+def unasked_words(config: Config) -> str | None:
+    """The providers that nothing is asked of yet, and why, on a line; None if there are none."""
+    names = ", ".join(provider.name for provider in config.providers if not provider.is_asked)
+    return f"{names} (there is no /v1/messages and no /v1/responses yet)" if names else None
+
+
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
@@ -84,6 +90,11 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
     """Check the configuration without starting: every mistake is one line, exit code 2.
 
     MCP servers are started and asked for their tools.
+
+    \b
+    Examples:
+      xgw check
+      xgw check --config staging.toml
     """
     from xgw.agents.definition import refuse_unavailable
 
@@ -104,6 +115,8 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
         return
     click.echo(f"{_named(loaded)}: no mistakes")
     click.echo(f"providers  {', '.join(provider.label for provider in config.providers)}")
+    if unasked := unasked_words(config):
+        click.echo(f"not asked  {unasked}")
     click.echo(f"routes     {', '.join(route.model for route in config.routes) or 'none'}")
     click.echo(f"agents     {agents}")
     click.echo(f"store      {config.storage.path}")
@@ -114,7 +127,14 @@ def check(config_path: Path | None, db: str | None, as_json: bool) -> None:
 @with_configuration
 @with_json
 def config(config_path: Path | None, db: str | None, show: bool, as_json: bool) -> None:
-    """Tell which file holds the configuration; --show prints the values, secrets masked."""
+    """Tell which file holds the configuration; --show prints the values, secrets masked.
+
+    \b
+    Examples:
+      xgw config
+      xgw config --show
+      xgw config --show --json | jq -r '.values[].key'
+    """
     from xgw.config import show as rows_of
 
     loaded = load(config_path, db)

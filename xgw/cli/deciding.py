@@ -42,7 +42,7 @@ def approve(
 
     \b
     Examples:
-      xgw approve run_019a3c call_1
+      xgw approve run_019a3c5e7d20 call_1
       xgw approve last call_1 --arguments '{"order": "A-17"}'
       xgw approve last call_1 --result "done by hand"
     """
@@ -78,7 +78,7 @@ def deny(
 
     \b
     Examples:
-      xgw deny run_019a3c call_1
+      xgw deny run_019a3c5e7d20 call_1
       xgw deny last call_1 --reason "not on a Sunday"
     """
     given = {"tool_call_id": call, "decision": "deny", "reason": reason}

@@ -5,8 +5,10 @@ Every stored event comes exactly once and in order, whatever happens to the serv
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ class Refused(Exception):
 
 
 class Follower:
-    """The events of a store in batches, without an end; an empty batch now and then.
+    """The events of a store in batches, until it is stopped; an empty batch now and then.
 
     `say` is told what a person should know, each thing once.
     """
@@ -65,17 +67,26 @@ class Follower:
         self._silence = 3 * heartbeat_seconds + CONNECT_SECONDS
         self._say = say
         self._said: set[str] = set()
-        self._pause = threading.Event()
+        self._stopped = threading.Event()
+        self._sock: socket.socket | None = None
         self._not_before = 0.0
 
     def batches(self) -> Iterator[list[Event]]:
-        """Goes on until it is interrupted."""
-        while True:
+        """Goes on until it is interrupted or stopped."""
+        while not self._stopped.is_set():
             server = find_server(self._store.path)
             if server is not None and clock.monotonic() >= self._not_before:
                 yield from self._served(server)
             yield from self._stored()
-            self._pause.wait(POLL_SECONDS)
+            self._stopped.wait(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """End `batches`, from another thread, also while it waits for the server."""
+        self._stopped.set()
+        sock = self._sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     # -- from the table ----------------------------------------------------------------------------
 
@@ -112,6 +123,7 @@ class Follower:
         except (OSError, http.client.HTTPException, EventTooLarge):
             pass  # the store has whatever did not come from here
         finally:
+            self._sock = None
             connection.close()
 
     def _received(self, connection: http.client.HTTPConnection) -> Iterator[list[Event]]:
@@ -120,6 +132,9 @@ class Follower:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection.request("GET", self._path(), headers=headers)
+        self._sock = connection.sock
+        if self._stopped.is_set():
+            return
         response = connection.getresponse()
         if response.status != 200:
             raise Refused(_why(connection, response))

@@ -10,6 +10,7 @@ import click
 
 from xgw import clock, spelling
 from xgw.cli.configuration import load, with_configuration, with_json
+from xgw.cli.reading import open_file
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import note, stdout, write, write_json
 from xgw.errors import UsageError
@@ -73,7 +74,7 @@ def import_(
         _add(imports, sys.stdin.buffer, "stdin", as_json)
     else:
         assert file is not None
-        with open(file, "rb") as opened:
+        with open_file(file) as opened:
             _add(imports, opened, file, as_json)
 
 

@@ -27,6 +27,11 @@ def keys() -> None:
     """Client keys: each opens `/v1` and the API within one project.
 
     A running server takes note within two seconds.
+
+    \b
+    Examples:
+      xgw keys create laptop
+      xgw keys list
     """
 
 
@@ -80,7 +85,13 @@ def create(
 @with_configuration
 @with_json
 def list_keys(config_path: Path | None, db: str | None, as_json: bool) -> None:
-    """List the keys that were made here; those of the configuration file are in it."""
+    """List the keys that were made here; those of the configuration file are in it.
+
+    \b
+    Examples:
+      xgw keys list
+      xgw keys list --json | jq -r '.data[].name'
+    """
     from xgw.queries.keys import list_keys as rows_of
 
     with reading.opened(config_path, db, keys_known=True) as (_, store):
@@ -101,6 +112,11 @@ def revoke(config_path: Path | None, db: str | None, key: str, as_json: bool) ->
     """Revoke KEY: it opens nothing any more.
 
     KEY is its id, the start of the id or of the key itself.
+
+    \b
+    Examples:
+      xgw keys revoke xk-ThIsIsWh
+      xgw keys revoke key_019a3c5e7d20
     """
     from xgw.queries.keys import find_keys
     from xgw.recording.keys import digest, revoke_key

@@ -38,7 +38,7 @@ def holding(config_path: Path | None, db: str | None, ref: str) -> Iterator[tupl
     """
     loaded = load(config_path, db)
     there = Imports(loaded.config.storage.path).list()
-    nothing = NothingThere(f"there is nothing that {ref!r} names in what was imported")
+    nothing = refs.nothing_there(ref, "what was imported")
     if loaded.config.storage.path.exists() or not there:
         with reading.opened(config_path, db) as (_, store):
             try:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -54,6 +54,14 @@ def opened(
         store.close()
 
 
+def open_file(path: str) -> BinaryIO:
+    """A file that was named, to be read; UsageError if it is not there."""
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
+
+
 def _refuse_missing(store: Store) -> None:
     if not store.path.exists():
         raise UsageError(f"there is no store {store.path} yet: `xgw serve` creates it")
@@ -74,6 +82,7 @@ def _refuse_foreign(store: Store, *, any_schema: bool) -> None:
         if room.is_full(store.path):
             message = f"the disk of {store.path} is full: free some of it, 64 KiB to read the store"
             raise WorkError(message) from None
+        _refuse_older(store)
         words = f"{store.path} is no store of xgw ({error}): name another with --db PATH"
         raise UsageError(words) from None
     if any_schema:
@@ -84,6 +93,22 @@ def _refuse_foreign(store: Store, *, any_schema: bool) -> None:
     if known - applied:
         words = f"{store.path} was written by an older xgw: `xgw migrate` brings it forward"
         raise UsageError(words)
+
+
+def _refuse_older(store: Store) -> None:
+    """UsageError for the store of an older program, which can be taken over."""
+    import sqlite3
+
+    import peewee
+
+    from xgw.store import migrations
+
+    with (
+        contextlib.suppress(sqlite3.DatabaseError, peewee.DatabaseError),
+        store.reading() as database,
+    ):
+        connection = database.connection()  # type: ignore[no-untyped-call]
+        migrations.refuse_old_tables(connection, store.path)
 
 
 # -- filters and pages as options ------------------------------------------------------------------

@@ -29,6 +29,8 @@ _KINDS: dict[str, tuple[str, type[Table]]] = {
 }
 _SHORT = re.compile(r"(?:(sess|turn|run|step|msg|req)_)?(?:…|\.\.\.)?([0-9a-f]{6,32})")
 
+_START = re.compile(r"(?:sess|turn|run|step|msg|req)_")
+
 
 class NothingThere(WorkError):
     """A store has nothing that is called so."""
@@ -57,11 +59,19 @@ def get(store: Store, ref: str) -> Found:
     found = _last(store) if ref == LAST else _known(store, ref) or _ending(store, ref)
     found = found or _event(store, ref)
     if found is None:
-        raise NothingThere(f"there is nothing that {ref!r} names in {store.path}")
+        raise nothing_there(ref, str(store.path))
     columns = {"message": texts.OF_MESSAGES, "turn": texts.OF_TURNS}.get(found.kind)
     if columns is not None:
         texts.bring_back(store, [found.row], columns)
     return found
+
+
+def nothing_there(ref: str, where: str) -> NothingThere:
+    """The refusal of a name that leads to nothing; of a start that is too short it says so."""
+    hint = ""
+    if len(ref) < lookup.MIN_PREFIX and _START.match(ref):
+        hint = f": the start of an id needs {lookup.MIN_PREFIX} characters"
+    return NothingThere(f"there is nothing that {ref!r} names in {where}{hint}")
 
 
 def get_session(store: Store, ref: str) -> Row:

@@ -79,6 +79,7 @@ def _reply(error: ApiError, bodiless: bool) -> bytes:
         "Connection: close",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",
         *(f"{name}: {value}" for name, value in error.headers),
     ]

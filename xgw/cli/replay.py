@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from xgw.cli.configuration import with_configuration
+from xgw.cli.reading import open_file
 from xgw.cli.server import bind, url_of
 from xgw.cli.terminal import note
 
@@ -80,7 +81,7 @@ def replay(
     if source == STDIN:
         _play(sys.stdin.buffer, "stdin", port, speed, upstream)
     elif _is_file(source):
-        with open(source, "rb") as file:
+        with open_file(source) as file:
             _play(file, source, port, speed, upstream)
     else:
         with _recorded(config_path, db, source) as bundle:

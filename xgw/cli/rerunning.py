@@ -26,7 +26,7 @@ def resume(config_path: Path | None, db: str | None, run: str, as_json: bool) ->
     \b
     Examples:
       xgw resume last
-      xgw resume run_019a3c
+      xgw resume run_019a3c5e7d20
     """
     act(config_path, db, "run", run, lambda id: f"/runs/{id}/resume", {}, as_json=as_json)
 
@@ -62,8 +62,8 @@ def rerun(
     \b
     Examples:
       xgw rerun last --model gpt-4o-mini
-      xgw rerun last --from-step step_019a3c --reuse none
-      xgw rerun turn_019a3c --message "In one sentence?" --param temperature=0
+      xgw rerun last --from-step step_019a3c5e7d20 --reuse none
+      xgw rerun turn_019a3c5e7d20 --message "In one sentence?" --param temperature=0
     """
     given = {name: value for name, value in wanted.items() if value is not None}
     if params:

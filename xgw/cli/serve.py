@@ -18,7 +18,7 @@ import click
 
 from xgw import __version__, clock
 from xgw.cli.browser import open_once_it_answers
-from xgw.cli.configuration import load, load_agents, with_configuration
+from xgw.cli.configuration import load, load_agents, unasked_words, with_configuration
 from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
 from xgw.spelling import usd
 
@@ -133,6 +133,7 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
     from xgw.config.first_call import curl_line
 
     names = ", ".join(provider.label for provider in config.providers)
+    unasked = unasked_words(config)
     again = f" {options}" if options else ""
     return "\n".join(
         [
@@ -142,6 +143,7 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
             f"  {url}/v1",
             f"store:      {config.storage.path} ({_bytes(size)})",
             f"providers:  {names}",
+            *([] if unasked is None else [f"not asked:  {unasked}"]),
             f"follow:     xgw tail{again}",
             f"look at:    xgw show{again} ID",
             "try it:",

@@ -10,7 +10,7 @@ import click
 
 from xgw.cli import INTERRUPTED, reading
 from xgw.cli.configuration import with_configuration, with_json
-from xgw.cli.terminal import note, stdout, write, write_json_lines
+from xgw.cli.terminal import note, stdout, when_stdout_closes, write, write_json_lines
 from xgw.errors import UsageError
 from xgw.events import TYPES
 
@@ -79,6 +79,7 @@ def _follow(
     wanted = Wanted(types, _cursor(store, after), session_id)
     follower = Follower(store, wanted, config.server.token, config.server.heartbeat_seconds, note)
     lines = _event_lines(config, store)
+    when_stdout_closes(follower.stop)
     for batch in follower.batches():
         if as_json:
             write_json_lines(event for event in batch if event["type"] != TOLD_BY_SERVER)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
+import stat
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
@@ -89,6 +92,29 @@ def write(lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if text:
         click.echo(text, nl=False, color=True)
+
+
+def when_stdout_closes(call: Callable[[], object]) -> None:
+    """Have it called, in a thread, once whoever reads the pipe of stdout has gone.
+
+    A write would tell too, but only once there is something to be said. Systems without poll()
+    are left with that.
+    """
+    try:
+        number = sys.stdout.fileno()
+        mode = os.fstat(number).st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) or not hasattr(select, "poll"):
+        return
+    poll = select.poll()
+    poll.register(number, 0)  # what cannot be asked for comes all the same: POLLERR, POLLHUP
+
+    def watch() -> None:
+        if poll.poll():
+            call()
+
+    threading.Thread(target=watch, name="stdout", daemon=True).start()
 
 
 def note(line: str) -> None:

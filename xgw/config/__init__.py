@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xgw.config.agents import PLANNER, Agent, AgentLimits, Approval, Mcp, Mode, Tool
+from xgw.config.agents import OF_MEMORY, PLANNER, Agent, AgentLimits, Approval, Mcp, Mode, Tool
 from xgw.config.credentials import MASK, PASSTHROUGH, is_credential_name, is_credential_parameter
 from xgw.config.loading import Loaded, load
 from xgw.config.rules import check_parameters, handoff_name
@@ -25,6 +25,7 @@ from xgw.config.showing import show
 __all__ = [
     "DEMO_LABEL",
     "MASK",
+    "OF_MEMORY",
     "PASSTHROUGH",
     "PLANNER",
     "Agent",

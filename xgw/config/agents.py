@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from xgw.config import rules
 from xgw.config.credentials import is_credential_name
@@ -13,6 +13,12 @@ from xgw.config.table import Bytes, Count, Seconds, Table
 Mode = Literal["chat", "task"]
 Approval = Literal["never", "always"]
 Builtin = Literal["calculator", "current_time", "http_get", "demo_weather", "remember", "forget"]
+PURE: frozenset[Builtin] = frozenset({"calculator", "current_time", "demo_weather"})
+"""They change nothing anywhere: running one again does no harm."""
+
+OF_MEMORY: frozenset[Builtin] = frozenset({"remember", "forget"})
+"""What they change is recorded along with their end."""
+
 PLANNER = "plan"
 """What a model calls the tool by that keeps its plan of a task."""
 
@@ -120,6 +126,12 @@ class Retrieval(Table):
     top_k: Annotated[int, Field(ge=1, le=50)] = 5
 
 
+def _or_always(value: bool, info: ValidationInfo) -> bool:
+    """A search changes nothing either."""
+    is_safe = info.data.get("builtin") in PURE | OF_MEMORY
+    return value or is_safe or info.data.get("retrieval") is not None
+
+
 class Tool(Table):
     """`[tools.NAME]`: a Python function ("file.py:function"), one that is built in, the tools of
     an MCP server, or a search over a folder.
@@ -133,6 +145,6 @@ class Tool(Table):
     retrieval: Retrieval | None = None
     approval: Approval = "never"
     timeout_seconds: Seconds = 30
-    retry_safe: bool = False
+    retry_safe: Annotated[bool, AfterValidator(_or_always)] = Field(False, validate_default=True)
     max_output_bytes: Bytes = 65_536
     allow_private: bool = False

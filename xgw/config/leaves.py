@@ -32,6 +32,8 @@ def list_leaves(config: Config) -> Iterator[Leaf]:
         yield from _of_table(price, ("prices", model), ("prices", model))
     for index, client in enumerate(config.keys):
         yield from _of_table(client, ("keys", index), ("keys", index + 1))
+    for table in ("retention", "redact"):
+        yield from _of_table(getattr(config, table), (table,), (table,))
     for name, agent in config.agents.items():
         yield from _of_table(agent, ("agents", name), ("agents", name))
     for name, tool in config.tools.items():

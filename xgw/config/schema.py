@@ -23,6 +23,9 @@ UsdPerMillion = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 Kind = Literal["openai", "anthropic", "demo"]
 Endpoint = Literal["chat.completions", "responses", "embeddings", "models", "messages"]
+ASKED: frozenset[Endpoint] = frozenset({"chat.completions", "embeddings", "models"})
+"""The endpoints that xgw asks by now: the others may be named already."""
+
 FallbackCause = Literal["connection", "timeout", "429", "5xx"]
 SourceSpec = Annotated[str, AfterValidator(rules.check_source_spec)]
 
@@ -130,6 +133,11 @@ class Provider(Table):
     def label(self) -> str:
         """How people see this provider."""
         return DEMO_LABEL if self.kind == "demo" else self.name
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether xgw asks it for anything yet."""
+        return not ASKED.isdisjoint(self.endpoints)
 
     @property
     def passthrough(self) -> bool:

@@ -10,18 +10,20 @@ from xgw.config.loading import Loaded
 
 
 def show(loaded: Loaded) -> list[tuple[str, str, str]]:
-    """Rows of (key, value as TOML spells it, source) in the order of the documentation."""
+    """Rows of (key, value as TOML spells it, source) in the order of the documentation.
+
+    What has no value is left out: no limit, no key, what another table says instead.
+    """
     secrets = loaded.config.secrets()
     return [
         (leaf.key, _shown(leaf, secrets), loaded.sources[leaf.key])
         for leaf in list_leaves(loaded.config)
+        if leaf.value is not None
     ]
 
 
 def _shown(leaf: Leaf, secrets: tuple[str, ...]) -> str:
     value = leaf.value
-    if value is None:
-        return '""'
     if isinstance(value, str) and value not in ("", PASSTHROUGH) and _is_secret(leaf):
         return _toml(MASK)
     text = _toml(value)

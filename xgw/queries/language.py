@@ -115,9 +115,13 @@ def _term(text: str, at: int) -> tuple[tuple[str, str | Comparison], int]:
         return (name, _comparison(name, operator, value, head.end())), end
     if operator != ":":
         _fail(head.start(2), f"{name} takes a colon and a text, as in {name}:value")
-    if name == "state" and value not in (*STATES, *STATUSES):
-        _fail(head.end(), f"state must be one of {', '.join((*STATES, *STATUSES))}")
-    return (name, value), end
+    return (name, _state(value, head.end()) if name == "state" else value), end
+
+
+def _state(value: str, at: int) -> str:
+    if value.lower() not in (*STATES, *STATUSES):
+        _fail(at, f"state must be one of {', '.join((*STATES, *STATUSES))}")
+    return value.lower()
 
 
 def _value(text: str, at: int) -> tuple[str, int]:

@@ -11,6 +11,7 @@ import orjson
 
 from xgw.errors import ApiError, bad_request, too_large
 from xgw.gateway.resending import Taken, Taking
+from xgw.providers.dialects.loose_json import begins_deeper, is_deeper
 from xgw.store.payloads import RUNS_FROM
 
 if TYPE_CHECKING:
@@ -114,12 +115,17 @@ def parse_json(body: bytes, what: str = "body") -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if begins_deeper(body, MAX_JSON_DEPTH):
+            raise _too_deep(what) from None
         raise bad_request(f"the {what} is not valid JSON: {error}", code="invalid_json") from None
-    # Counting is cheap and almost always enough: depth needs brackets.
-    if body.count(b"{") + body.count(b"[") > MAX_JSON_DEPTH and _depth(value) > MAX_JSON_DEPTH:
-        message = f"the {what}'s JSON is nested deeper than {MAX_JSON_DEPTH} levels"
-        raise bad_request(message, code="json_too_deep")
+    if is_deeper(body, value, MAX_JSON_DEPTH):
+        raise _too_deep(what)
     return value
+
+
+def _too_deep(what: str) -> ApiError:
+    message = f"the {what}'s JSON is nested deeper than {MAX_JSON_DEPTH} levels"
+    return bad_request(message, code="json_too_deep")
 
 
 def check_json_type(environ: WSGIEnvironment) -> None:
@@ -216,12 +222,3 @@ def _words(error: Exception) -> str:
 
 def _over(limit: int) -> ApiError:
     return too_large(f"the request's body is over the limit of {limit} bytes (max_body_bytes)")
-
-
-def _depth(value: Any) -> int:
-    """How deep lists and objects stand in one another."""
-    depth, level = 0, [value]
-    while level := [v for v in level if isinstance(v, dict | list)]:
-        depth += 1
-        level = [child for v in level for child in (v.values() if isinstance(v, dict) else v)]
-    return depth

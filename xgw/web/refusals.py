@@ -43,7 +43,8 @@ def _build(
         body = render_error(error, path, notices).encode()
         headers = [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items()]
     else:
-        body, headers = orjson.dumps(error.body()), [("Content-Type", "application/json")]
+        body = orjson.dumps(error.body())
+        headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
     return body, [*headers, ("Content-Length", str(len(body))), *error.headers]
 
 

@@ -12,6 +12,7 @@ from xgw.errors import ApiError, bad_request
 from xgw.frozen import frozen
 from xgw.providers.dialects.loose_json import (
     Members,
+    begins_deeper,
     hide_lone_surrogates,
     is_deeper,
     members,
@@ -127,7 +128,7 @@ def _parse_top(body: bytes, max_depth: int) -> tuple[dict[str, Any], bool]:
         try:
             fields = parse_loose(body, constants=False)
         except ValueError as error:
-            if str(error) == "nested too deeply":
+            if str(error) == "nested too deeply" or begins_deeper(body, max_depth):
                 raise _too_deep(max_depth) from None
             raise bad_request(
                 f"the body is not valid JSON: {refusal}", code="invalid_json"

@@ -11,6 +11,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ Members = dict[str, msgspec.Raw]
 DEEPEST_RECORD = 100
 """Levels of nesting that are kept of an answer; what lies deeper is relayed, but not recorded."""
 
+MARKS_READ = 8192
+
+_MARK = re.compile(rb'[\[\]{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _OBJECT = msgspec.json.Decoder(Members)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _LARGEST_INTEGER = 2**63 - 1
@@ -129,6 +133,21 @@ def is_deeper(text: bytes, value: Any, levels: int) -> bool:
         if not layer:
             return False
     return True
+
+
+def begins_deeper(text: bytes, levels: int) -> bool:
+    """Whether text that no parser takes opens more arrays and objects in one another than `levels`.
+
+    Parsers may give up on it with words of their own, such as of memory. It is looked at as far as
+    a few thousand marks: whoever nests deep does so there.
+    """
+    depth = 0
+    for found in islice(_MARK.finditer(text), MARKS_READ):
+        mark = found[0]
+        depth += mark in b"[{" or -(mark in b"]}")
+        if depth > levels:
+            return True
+    return False
 
 
 def _parts(value: Any) -> list[Any]:

@@ -163,14 +163,19 @@ def _refuse_foreign(runner: Runner, path: Path) -> None:
         ours = {"id", "name", "applied"} <= columns and _begins_as_ours(runner)
     else:
         ours = all(name.startswith((KEPT, "sqlite_")) for name in tables)
-    if old_tables(database.connection()):
+    refuse_old_tables(database.connection(), path)
+    if ours:
+        return
+    raise UsageError(f"{path} is a database of another program: use another store (--db PATH)")
+
+
+def refuse_old_tables(connection: Any, path: Path) -> None:
+    """UsageError where tables of an older program stand in a file, with what takes them over."""
+    if old_tables(connection):
         raise UsageError(
             f"{path} holds tables of an older program: `xgw migrate` takes them over, "
             "or use another store (--db PATH)"
         )
-    if ours:
-        return
-    raise UsageError(f"{path} is a database of another program: use another store (--db PATH)")
 
 
 def _refuse_unfinished(connection: Any, path: Path) -> None:

@@ -24,7 +24,7 @@ from xgw.store.database import Store
 from xgw.store.transaction import Transaction
 from xgw.upkeep.backfill import reading
 from xgw.upkeep.backfill.grouping import STRATEGIES, Said, conversations
-from xgw.upkeep.backfill.linking import Linking
+from xgw.upkeep.backfill.linking import UNNAMED, Linking, count_named
 from xgw.upkeep.backfill.turns import TURN_INDEX, Made, Session, make
 from xgw.upkeep.bodies import Bodies
 from xgw.upkeep.pace import Pace
@@ -40,7 +40,10 @@ _BY_SESSION = attrgetter("session_id")
 
 @dataclass
 class Tally:
-    """What a backfill did: what was made, and by reason how many messages were skipped."""
+    """What a backfill did: what was made, and by reason how many messages were skipped.
+
+    `named` are, of a dry run, the request logs that name something and may get a turn by that.
+    """
 
     sessions: int = 0
     turns: int = 0
@@ -48,6 +51,7 @@ class Tally:
     steps: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     requests: int = 0
+    named: int = 0
     unlinked: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
@@ -94,7 +98,9 @@ class Backfill:
             behind = ids[-1]
             progress(len(ids))
         if self._pace is None:
-            return tally  # the turns that request logs may name are not there
+            # Whether they are linked shows once the turns that they may name are there.
+            tally.named, tally.unlinked[UNNAMED] = count_named(self._store)
+            return tally
         linking = Linking(self._store, self._pace, self._only)
         with contextlib.closing(linking):
             linking.run()

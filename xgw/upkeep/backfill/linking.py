@@ -45,6 +45,16 @@ class _Asked(NamedTuple):
     tokens: tuple[int | None, int | None]
 
 
+def count_named(store: Store) -> tuple[int, int]:
+    """How many request logs without a turn name a turn or a tool call, and how many neither."""
+    behind = named = looked_at = 0
+    while rows := store.sql(_REQUESTS, (behind, BATCH)):
+        behind = rows[-1][0]
+        looked_at += len(rows)
+        named += sum(bool(_links(row[2])) for row in rows)
+    return named, looked_at - named
+
+
 class Linking:
     """One pass over the request logs without a turn; `only` bounds it to turns of one session."""
 

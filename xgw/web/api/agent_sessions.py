@@ -84,7 +84,17 @@ def find_for(definition: Definition, ref: str | None, mode: Mode | None) -> Row:
 
 def check_agent(session: Row, definition: Definition) -> None:
     """ApiError 409 if the session is another agent's, or none's."""
-    if session["agent_name"] != definition.name:
-        whose = f"{session['agent_name']!r}'s" if session["agent_name"] else "no agent's"
-        message = f"session {session['id']} is {whose}, not {definition.name!r}'s"
-        raise conflict(message, code="agent_mismatch")
+    owner = session["agent_name"]
+    if owner == definition.name:
+        return
+    if owner:
+        message = (
+            f"session {session['id']} belongs to agent {owner!r}, so {definition.name!r} cannot "
+            f"answer in it: ask {owner!r}, or begin another session"
+        )
+    else:
+        message = (
+            f"session {session['id']} is one of clients of /v1, so no agent can answer in it: "
+            "leave it to them, and begin another session"
+        )
+    raise conflict(message, code="agent_mismatch")

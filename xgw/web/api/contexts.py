@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response
 
 from xgw.agents import standing
 from xgw.agents.definition import Definition
-from xgw.errors import conflict, unprocessable
+from xgw.errors import conflict
 from xgw.queries import payloads, steps
 from xgw.web import contextview
 from xgw.web.api import agent_sessions, edge, fields
@@ -20,9 +20,7 @@ routes = Blueprint("contexts", __name__)
 def get_context(ref: str) -> Response:
     """GET /sessions/{id or key}/context"""
     edge.only("expand")
-    expanded = request.args.get("expand")
-    if expanded not in (None, "payloads"):
-        raise unprocessable("expand can only be payloads", param="expand")
+    expanded = edge.expands()
     shown = context_of(find(ref))
     return edge.answer(shown if expanded else contextview.without_bodies(shown))
 

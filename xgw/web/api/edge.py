@@ -60,6 +60,7 @@ def found(row: T | None, noun: str, ref: str) -> T:
 
 def asked_page() -> Page:
     """The page that the query parameters ask for."""
+    expands()
     return pages.parse(*(request.args.get(name) for name in ("limit", "cursor", "order")))
 
 
@@ -78,11 +79,17 @@ def only(*names: str) -> None:
             raise errors.unprocessable(f"there is no parameter {name[:64]!r} here", param=name[:64])
 
 
-def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Payloads:
-    """How the payload columns of these rows are shown: as bodies if `expand=payloads` says so."""
+def expands() -> bool:
+    """Whether the query asks for bodies; ApiError 422 for anything else that it says of them."""
     asked = request.args.get("expand")
     if asked not in (None, "payloads"):
         raise errors.unprocessable("expand can only be payloads", param="expand")
+    return asked is not None
+
+
+def show_payloads(rows: Iterable[Row], *, expanded: bool | None = None) -> Payloads:
+    """How the payload columns of these rows are shown: as bodies if `expand=payloads` says so."""
+    asked = expands()
     hashes = payloads.hashes_of(rows)
     if not hashes:
         return NO_BODIES
