@@ -43,7 +43,7 @@ format: $(VENV)/.dev
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
 
-bench: $(VENV)/.serve
+bench: $(VENV)/.bench
 	$(BIN)/python -m bench $(ARGS)
 
 screenshots: $(VENV)/.dev
@@ -74,7 +74,7 @@ clean:
 
 # A .venv that is missing, half made or whose Python is gone is made anew, and the stamps with it.
 READY := $(shell $(BIN)/python -c 'import pip' >/dev/null 2>&1 && echo yes)
-$(VENV)/.serve $(VENV)/.dev $(VENV)/.onefile: setup.cfg pyproject.toml xgw/__init__.py $(if $(READY),,venv)
+$(VENV)/.serve $(VENV)/.dev $(VENV)/.onefile $(VENV)/.bench: setup.cfg pyproject.toml xgw/__init__.py $(if $(READY),,venv)
 
 $(VENV)/.serve:
 	@echo "Installing xgw into $(VENV) ..."
@@ -89,6 +89,11 @@ $(VENV)/.dev:
 $(VENV)/.onefile:
 	@echo "Installing xgw and what makes one file of it into $(VENV) ..."
 	@$(PIP) install --editable '.[onefile]'
+	@touch $@ $(VENV)/.serve
+
+$(VENV)/.bench:
+	@echo "Installing xgw and what its load generator runs on into $(VENV) ..."
+	@$(PIP) install --editable '.[bench]'
 	@touch $@ $(VENV)/.serve
 
 venv:
