@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -21,6 +22,22 @@ def test_now_is_the_present_in_naive_utc() -> None:
 def test_monotonic_never_goes_back() -> None:
     readings = [clock.monotonic() for _ in range(1000)]
     assert readings == sorted(readings)
+
+
+def test_both_clocks_are_read_at_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the thread is held up for a quarter of a second between its first two readings."""
+    steps = iter((0.0, 0.25, 0.25, 0.25, 0.25, 0.25))
+    passed = 1000.0
+
+    def read() -> float:
+        nonlocal passed
+        passed += next(steps, 0.0)
+        return passed
+
+    monkeypatch.setattr(clock, "monotonic", read)
+    monkeypatch.setattr(time, "time", lambda: passed)
+    at, moment = clock.together()
+    assert (at - clock.EPOCH).total_seconds() == moment
 
 
 def test_the_store_always_gets_six_digits() -> None:

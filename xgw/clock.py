@@ -12,6 +12,8 @@ from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
+INSTANT_SECONDS = 0.0002
+READINGS = 20
 
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})"
@@ -34,6 +36,21 @@ def seconds() -> int:
 
 monotonic = time.monotonic
 """Seconds of a clock that never goes back: for durations and deadlines."""
+
+
+def together() -> tuple[datetime, float]:
+    """Both clocks at one instant: the present moment, and `monotonic` then.
+
+    Other threads may have their turn between two readings, for milliseconds: then they are read
+    again, unless that goes on and on.
+    """
+    for _ in range(READINGS):
+        before = monotonic()
+        moment = now()
+        after = monotonic()
+        if after - before <= INSTANT_SECONDS:
+            break
+    return moment, after
 
 
 def worked() -> float:

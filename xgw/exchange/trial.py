@@ -199,7 +199,7 @@ class Trial:
     ) -> tuple[AttemptEnd, list[Stored]]:
         if self.relay is not None and self.relay.released_at is not None:
             self._ttft_ms = self._since_start(self.relay.released_at)
-        ended_at, latency_ms = clock.now(), self._since_start(clock.monotonic())
+        ended_at, moment = clock.together()
         usage = self._usage(answer)
         bodies = self._stored_answer(answer)
         body = self._stored_body(answer)
@@ -208,7 +208,7 @@ class Trial:
         end = AttemptEnd(
             status=status,
             ended_at=ended_at,
-            latency_ms=_as_by(self.facts.started_at, ended_at, latency_ms),
+            latency_ms=_as_by(self.facts.started_at, ended_at, self._since_start(moment)),
             error_type=error_type,
             error_message=error_message,
             http_status=http_status,

@@ -118,8 +118,8 @@ class Record:
 
     def _began_at(self) -> datetime.datetime:
         """When the first try began, which is before it gets its record."""
-        passed = clock.monotonic() - self._exchange.trial.began
-        return clock.now() - datetime.timedelta(seconds=passed)
+        at, moment = clock.together()
+        return at - datetime.timedelta(seconds=moment - self._exchange.trial.began)
 
     def keep(self, ticket: Ticket) -> None:
         """Another unit of this request is on its way."""
@@ -193,11 +193,12 @@ class Record:
         stored = [*bodies]
         session = self._session
         with session.lock if session else _UNLOCKED:
+            at, moment = clock.together()
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
-                end = changed(end, ended_at=clock.now())
-                session.latest = end.ended_at
-            ending = self._ending(ended_by, end, answer, stored, failed=failed)
+                end = changed(end, ended_at=at)
+                session.latest = at
+            ending = self._ending(ended_by, end, moment, answer, stored, failed=failed)
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
                 session.last_ticket = self._ticket
@@ -211,6 +212,7 @@ class Record:
         self,
         ended_by: str,
         end: AttemptEnd,
+        moment: float,
         answer: Answer | None,
         bodies: list[Stored],
         *,
@@ -223,8 +225,9 @@ class Record:
         turn_end: TurnEnd | None = None
         dropped: tuple[ToolEnd, ...] = ()
         if turn.under_way == 0:
-            busy = turn.busy_until_now()
-            turn.busy_ms = busy
+            turn.busy_ms = turn.busy_until(moment)
+            # A turn without a session is its only call, and takes exactly as long.
+            busy = turn.busy_ms if self._session is not None else None
             turn_end = self._turn_end(ended_by, end, busy, answer)
             if ended_by == "user_cancel":
                 dropped = tuple(no_result(tool, end.ended_at) for tool in turn.open_tools.values())
@@ -278,7 +281,7 @@ class Record:
         return tuple(starts)
 
     def _turn_end(
-        self, ended_by: str, end: AttemptEnd, busy: int, answer: Answer | None
+        self, ended_by: str, end: AttemptEnd, busy: int | None, answer: Answer | None
     ) -> TurnEnd:
         text = answer.text() if answer is not None else end.partial_output
         return TurnEnd(

@@ -65,11 +65,11 @@ class TurnState:
     ended_tools: dict[str, OpenTool] = field(default_factory=dict)
     seen: set[tuple[int, bytes]] = field(default_factory=set)
 
-    def busy_until_now(self) -> int:
-        """Milliseconds of work so far, without waits for tools."""
+    def busy_until(self, moment: float) -> int:
+        """Milliseconds of work until `moment` (monotonic), without waits for tools."""
         if self.status != "running":
             return self.busy_ms
-        return self.busy_ms + max(0, round((clock.monotonic() - self.active_since) * 1000))
+        return self.busy_ms + max(0, round((moment - self.active_since) * 1000))
 
 
 @dataclass(slots=True)
