@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from xgw.exchange.relay import Capture
-from xgw.providers.errors import Masks, classify, error_answer
+from xgw.providers.errors import Masks, error_answer, type_of
 from xgw.providers.transport import UpstreamResponse
 from xgw.values import UpstreamFailure
 
@@ -30,14 +30,8 @@ def read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
 
 def failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
     """What a refusal with this body is."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    fields = parsed.get("error") if isinstance(parsed, dict) else None
-    error_type = classify(response.status, fields if isinstance(fields, dict) else None)
     return UpstreamFailure(
-        error_type,
+        type_of(response.status, body),
         "",
         http_status=response.status,
         body=body,
