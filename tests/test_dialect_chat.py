@@ -348,6 +348,8 @@ def test_usage_that_the_client_did_not_ask_for_is_kept_from_it() -> None:
         (b"event: error\ndata: no JSON", "upstream_error", 502, "no JSON"),
         (b'data: {"object":"error","message":"old","code":400}', "upstream_error", 400, "old"),
         (b'data: {"error":{"message":"a\\ud83d"}}', "upstream_error", 502, "a\ufffd"),
+        (b'{"error":{"message":"bare","code":503}}', "upstream_error", 503, "bare"),
+        (b'[{"error":{"message":"bare","code":429}}]', "upstream_rate_limit", 429, "bare"),
         (b"data: <html>", "upstream_protocol_error", None, "not JSON"),
         (b'data: {"a":NaN', "upstream_protocol_error", None, "not JSON"),
     ],
@@ -365,6 +367,35 @@ def test_errors_in_the_stream(
     assert failure.body == event.rpartition(b"data: ")[2]
     assert stream.text() == "Half"
     assert not stream.finished
+
+
+@pytest.mark.parametrize("bare", [b"{", b'{"error":null}', b'{"a":1}', b"[1]", b"error: x"])
+def test_other_lines_between_events_are_nothing(bare: bytes) -> None:
+    pieces, stream = read(say(content="a") + bare + b"\n\n" + STOP)
+    assert [piece.kind for piece in pieces] == ["content", "empty", "finish"]
+    assert stream.finished
+
+
+def test_an_error_of_the_only_choice() -> None:
+    failed = choice({"content": ""}, "error")
+    error = {"code": 503, "message": "it went away"}
+    pieces, stream = read(say(content="Half") + chunk(failed | {"error": error}) + DONE)
+    failure = pieces[1].error
+    assert failure is not None
+    assert (failure.error_type, failure.http_status) == ("upstream_error", 503)
+    assert failure.message == "it went away"
+    assert orjson.loads(failure.body or b"") == {"error": error}
+    assert (stream.text(), stream.finished) == ("Half", False)
+    pieces, stream = read(chunk(failed | {"error": None}))
+    assert (pieces[0].kind, stream.answer().finish_reason) == ("finish", "error")
+
+
+def test_an_error_of_one_choice_leaves_the_others() -> None:
+    failed = choice({}, "error", 1, error={"message": "no"})
+    body = say(content="a") + chunk(choice({"content": "b"}, index=1)) + chunk(failed) + STOP + DONE
+    pieces, stream = read(body)
+    assert b"".join(piece.out for piece in pieces) == body
+    assert stream.finished
 
 
 def test_a_stream_that_ends_inside_an_event() -> None:

@@ -67,7 +67,11 @@ def test_embeddings_are_no_conversation(gate: Gate) -> None:
 def test_embeddings_that_are_none(gate: Gate, answer: bytes) -> None:
     gate.model.will(whole(answer))
     reply = gate.post({"model": "m", "input": "a"}, "/v1/embeddings")
-    assert (reply.status, gate.turn(reply)["status"]) == (502, "error")
+    turn = gate.turn(reply)
+    assert (reply.status, turn["status"]) == (502, "error")
+    kind = "upstream_error" if b"error" in answer else "upstream_protocol_error"
+    assert (reply.error["type"], turn["error_type"]) == (kind, kind)
+    assert gate.requests(turn)[0]["status_code"] == 200
 
 
 def test_the_models_are_those_of_routes_and_providers(tmp_path: Path) -> None:

@@ -57,12 +57,25 @@ def client_error(
         )
     return _own_status(failure), {
         "error": {
-            "message": masker.text(failure.message),
+            "message": message_of(failure, provider_name, masker),
             "type": failure.error_type,
             "param": None,
             "code": None,
         }
     }
+
+
+def message_of(failure: UpstreamFailure, provider_name: str, masker: Masks) -> str:
+    """What went wrong: in the upstream's own words, where its answer has any."""
+    status, body = failure.http_status, failure.body
+    if status is None or body is None:
+        return masker.text(failure.message)
+    headers = failure.headers
+    _, shown = error_answer(status, headers, body, provider_name=provider_name, masker=masker)
+    message: str = shown["error"]["message"]
+    if failure.error_type == "upstream_protocol_error":
+        message = f"{failure.message}: {message}"
+    return masker.text(message)
 
 
 def _own_status(failure: UpstreamFailure) -> int:

@@ -26,7 +26,7 @@ from xgw.providers.sse import BYTE_ORDER_MARK, build_event
 from xgw.values import Answer, ToolCall
 
 _NULL = b"null"
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_FIELDS = (b"data:", b"data\n", b"data\r", b"event:", b"id:", b"retry:", b":")
 
 
 def looks_like_stream(head: bytes, content_type: str | None) -> bool:
