@@ -14,6 +14,7 @@ from xgw.providers.dialects.chat import (
     Piece,
     completion_from_stream,
     completion_of,
+    parse_completion,
     read_stream,
 )
 from xgw.providers.sse import EventSplitter, SseEvent
@@ -374,6 +375,24 @@ def test_other_lines_between_events_are_nothing(bare: bytes) -> None:
     pieces, stream = read(say(content="a") + bare + b"\n\n" + STOP)
     assert [piece.kind for piece in pieces] == ["content", "empty", "finish"]
     assert stream.finished
+
+
+def test_a_finish_reason_that_is_no_text_is_kept_as_its_json() -> None:
+    for reason in ({"type": "stop"}, 5, ["é"]):
+        _, stream = read(chunk(choice({"content": "a"}) | {"finish_reason": reason}) + DONE)
+        assert stream.finished
+        assert stream.answer().finish_reason_raw == orjson.dumps(reason).decode()
+        whole = {"choices": [{"index": 0, "message": {}, "finish_reason": reason}]}
+        assert parse_completion(orjson.dumps(whole)).finish_reason_raw == (
+            stream.answer().finish_reason_raw
+        )
+
+
+def test_unknown_fields_that_are_false_or_zero_are_kept() -> None:
+    body = say(content="a", sure=False, score=0, none=None, at=0.0) + say(sure=False, seen=1) + STOP
+    message = read_stream(events_of(body + DONE)).completion()["choices"][0]["message"]
+    assert (message["sure"], message["score"], message["at"]) == (False, 0, 0.0)
+    assert "none" not in message
 
 
 def test_an_error_of_the_only_choice() -> None:

@@ -294,6 +294,20 @@ def test_an_answer_without_usage_is_estimated(gate: Gate, streamed: bool) -> Non
     assert (step["cost_usd"] is None) is streamed
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_text_in_content_parts_is_estimated(gate: Gate, streamed: bool) -> None:
+    said = {"type": "text", "text": "hello world"}
+    shown = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    body = completion([said, shown])  # type: ignore[arg-type]
+    del body["usage"]
+    parts = [delta(None, content=[said]), delta(None, content=[shown])]
+    gate.model.will(stream(*parts, finish(), DONE) if streamed else whole(body))
+    turn = gate.turn(gate.post(chat("hi", stream=streamed)))
+    (step,) = gate.steps(turn)
+    assert turn["final_output"] == "hello world"
+    assert (step["usage_source"], step["output_tokens"]) == ("estimated", 2)
+
+
 def test_totals_say_where_they_come_from(gate: Gate) -> None:
     body = completion()
     del body["usage"]
