@@ -205,9 +205,8 @@ class Exchange:
     def _open_answer(self, response: UpstreamResponse) -> Opened:
         if self._order.endpoint != "chat.completions":
             body = self._read_whole(response, b"")
-            return Opened(
-                response.headers, body=body, answer=parse_embeddings(body, status=response.status)
-            )
+            answer = parse_embeddings(body, status=response.status)
+            return Opened(response.headers, body=_readable(body, answer), answer=answer)
         deadline = clock.monotonic() + HOLD_SECONDS
         head = self._first_block(response, deadline)
         streams = looks_like_stream(head, find(response.headers, "content-type"))
@@ -220,8 +219,7 @@ class Exchange:
         body = self._read_whole(response, head)
         self.trial.ttft()
         answer = parse_completion(body, status=response.status)
-        whole = body if answer.names else repair_completion(body)  # strict JSON needs none
-        return Opened(response.headers, body=whole, answer=answer)
+        return Opened(response.headers, body=_readable(body, answer), answer=answer)
 
     def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
         """The first bytes tell what the body is; a stream that says it is one may be slow."""
@@ -298,6 +296,11 @@ class Exchange:
     def client_error(self, failure: UpstreamFailure) -> tuple[int, dict[str, Any]]:
         """Status and body for the client when no try is left."""
         return client_error(failure, self.target.provider.name, self._means.masker)
+
+
+def _readable(body: bytes, answer: Answer) -> bytes:
+    """The body of an answer as any JSON parser takes it; strict JSON needs no repair."""
+    return body if answer.names else repair_completion(body)
 
 
 def _labelled_stream(response: UpstreamResponse) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from xgw.providers.dialects.chat_errors import build_protocol_failure
 from xgw.providers.dialects.chat_usage import parse_usage
+from xgw.providers.dialects.loose_json import parse_loose, storable
 from xgw.providers.errors import failure_of_body
 from xgw.values import Answer
 
@@ -15,10 +18,7 @@ def parse_embeddings(body: bytes, *, status: int = 200) -> Answer:
 
     Raises UpstreamFailure for an error body, or for no JSON.
     """
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise build_protocol_failure("the answer is not JSON", body, status=status) from None
+    parsed, strict = _parse(body, status)
     failure = failure_of_body(parsed, body=body)
     if failure is not None:
         raise failure
@@ -26,5 +26,19 @@ def parse_embeddings(body: bytes, *, status: int = 200) -> Answer:
         raise build_protocol_failure("the answer is no JSON object", body, status=status)
     model = parsed.get("model")
     return Answer(
-        usage=parse_usage(parsed.get("usage")), model=model if isinstance(model, str) else None
+        usage=parse_usage(parsed.get("usage")),
+        model=model if isinstance(model, str) else None,
+        names=tuple(parsed) if strict else None,
     )
+
+
+def _parse(body: bytes, status: int) -> tuple[Any, bool]:
+    """The answer, and whether a strict parser read it."""
+    try:
+        return orjson.loads(body), True
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return storable(parse_loose(body)), False
+    except ValueError:
+        raise build_protocol_failure("the answer is not JSON", body, status=status) from None
