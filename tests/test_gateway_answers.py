@@ -166,6 +166,7 @@ def test_which_headers_the_client_gets(gate: Gate, streamed: bool) -> None:
         "x-request-id: req-7\r\nX-RateLimit-Remaining: 3\r\nopenai-processing-ms: 5\r\n"
         "Set-Cookie: a=b\r\nServer: theirs\r\nLocation: /x\r\nX-Hop: 1\r\nConnection: X-Hop\r\n"
         "Cache-Control: max-age=60\r\nAccess-Control-Allow-Origin: *\r\n"
+        "X-Control: a\x01b\r\nX-Delete: \x7f\r\nX-Tab: a\tb\r\nX-Name: \xe9\r\n"
     )
     answer = (
         stream(delta("a"), finish(), DONE, headers=sent)
@@ -182,6 +183,8 @@ def test_which_headers_the_client_gets(gate: Gate, streamed: bool) -> None:
     assert [v for n, v in reply.all_headers if n.lower() == "cache-control"] == [caching]
     assert len([n for n, _ in reply.all_headers if n.lower() == "content-type"]) == 1
     assert not {*reply.headers} & {"set-cookie", "location", "x-hop", "access-control-allow-origin"}
+    assert not {*reply.headers} & {"x-control", "x-delete"}
+    assert (reply.headers["x-tab"], "x-name" in reply.headers) == ("a\tb", True)
     assert "theirs" not in reply.headers["server"]
 
 
