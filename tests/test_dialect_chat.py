@@ -14,6 +14,7 @@ from xgw.providers.dialects.chat import (
     Piece,
     completion_from_stream,
     completion_of,
+    parse_completion,
     read_stream,
 )
 from xgw.providers.sse import EventSplitter, SseEvent
@@ -348,6 +349,8 @@ def test_usage_that_the_client_did_not_ask_for_is_kept_from_it() -> None:
         (b"event: error\ndata: no JSON", "upstream_error", 502, "no JSON"),
         (b'data: {"object":"error","message":"old","code":400}', "upstream_error", 400, "old"),
         (b'data: {"error":{"message":"a\\ud83d"}}', "upstream_error", 502, "a\ufffd"),
+        (b'{"error":{"message":"bare","code":503}}', "upstream_error", 503, "bare"),
+        (b'[{"error":{"message":"bare","code":429}}]', "upstream_rate_limit", 429, "bare"),
         (b"data: <html>", "upstream_protocol_error", None, "not JSON"),
         (b'data: {"a":NaN', "upstream_protocol_error", None, "not JSON"),
     ],
@@ -365,6 +368,53 @@ def test_errors_in_the_stream(
     assert failure.body == event.rpartition(b"data: ")[2]
     assert stream.text() == "Half"
     assert not stream.finished
+
+
+@pytest.mark.parametrize("bare", [b"{", b'{"error":null}', b'{"a":1}', b"[1]", b"error: x"])
+def test_other_lines_between_events_are_nothing(bare: bytes) -> None:
+    pieces, stream = read(say(content="a") + bare + b"\n\n" + STOP)
+    assert [piece.kind for piece in pieces] == ["content", "empty", "finish"]
+    assert stream.finished
+
+
+def test_a_finish_reason_that_is_no_text_is_kept_as_its_json() -> None:
+    for reason in ({"type": "stop"}, 5, ["é"]):
+        _, stream = read(chunk(choice({"content": "a"}) | {"finish_reason": reason}) + DONE)
+        assert stream.finished
+        assert stream.answer().finish_reason_raw == orjson.dumps(reason).decode()
+        whole = {"choices": [{"index": 0, "message": {}, "finish_reason": reason}]}
+        assert parse_completion(orjson.dumps(whole)).finish_reason_raw == (
+            stream.answer().finish_reason_raw
+        )
+
+
+def test_unknown_fields_that_are_false_or_zero_are_kept() -> None:
+    body = say(content="a", sure=False, score=0, none=None, at=0.0) + say(sure=False, seen=1) + STOP
+    message = read_stream(events_of(body + DONE)).completion()["choices"][0]["message"]
+    assert (message["sure"], message["score"], message["at"]) == (False, 0, 0.0)
+    assert "none" not in message
+
+
+def test_an_error_of_the_only_choice() -> None:
+    failed = choice({"content": ""}, "error")
+    error = {"code": 503, "message": "it went away"}
+    pieces, stream = read(say(content="Half") + chunk(failed | {"error": error}) + DONE)
+    failure = pieces[1].error
+    assert failure is not None
+    assert (failure.error_type, failure.http_status) == ("upstream_error", 503)
+    assert failure.message == "it went away"
+    assert orjson.loads(failure.body or b"") == {"error": error}
+    assert (stream.text(), stream.finished) == ("Half", False)
+    pieces, stream = read(chunk(failed | {"error": None}))
+    assert (pieces[0].kind, stream.answer().finish_reason) == ("finish", "error")
+
+
+def test_an_error_of_one_choice_leaves_the_others() -> None:
+    failed = choice({}, "error", 1, error={"message": "no"})
+    body = say(content="a") + chunk(choice({"content": "b"}, index=1)) + chunk(failed) + STOP + DONE
+    pieces, stream = read(body)
+    assert b"".join(piece.out for piece in pieces) == body
+    assert stream.finished
 
 
 def test_a_stream_that_ends_inside_an_event() -> None:

@@ -104,6 +104,25 @@ REPAIRED: dict[str, tuple[list[str], list[list[Any]]]] = {
         ],
         TWO,
     ),
+    "index 0 for every call, another id on every delta": (
+        [
+            '{"index":0,"id":"x","function":{"name":"f","arguments":""}}',
+            '{"index":0,"id":"x2","function":{"name":null,"arguments":"{\\"a\\""}}',
+            '{"index":0,"id":"x3","function":{"arguments":":1}"}}',
+            '{"index":0,"id":"y","function":{"name":"g","arguments":"{\\"b\\""}}',
+            '{"index":0,"id":"y2","function":{"arguments":":2}"}}',
+        ],
+        TWO,
+    ),
+    "another id on every delta": (
+        [
+            '{"index":0,"id":"x","function":{"name":"f","arguments":"{\\"a\\""}}',
+            '{"index":1,"id":"y","function":{"name":"g","arguments":"{\\"b\\""}}',
+            '{"index":0,"id":"x2","function":{"arguments":":1}"}}',
+            '{"index":1,"id":"y2","function":{"arguments":":2}"}}',
+        ],
+        TWO,
+    ),
     "a text for an index": (
         [
             '{"index":"0","id":"x","function":{"name":"f","arguments":"{\\"a\\""}}',

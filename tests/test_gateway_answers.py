@@ -166,6 +166,7 @@ def test_which_headers_the_client_gets(gate: Gate, streamed: bool) -> None:
         "x-request-id: req-7\r\nX-RateLimit-Remaining: 3\r\nopenai-processing-ms: 5\r\n"
         "Set-Cookie: a=b\r\nServer: theirs\r\nLocation: /x\r\nX-Hop: 1\r\nConnection: X-Hop\r\n"
         "Cache-Control: max-age=60\r\nAccess-Control-Allow-Origin: *\r\n"
+        "X-Control: a\x01b\r\nX-Delete: \x7f\r\nX-Tab: a\tb\r\nX-Name: \xe9\r\n"
     )
     answer = (
         stream(delta("a"), finish(), DONE, headers=sent)
@@ -182,6 +183,8 @@ def test_which_headers_the_client_gets(gate: Gate, streamed: bool) -> None:
     assert [v for n, v in reply.all_headers if n.lower() == "cache-control"] == [caching]
     assert len([n for n, _ in reply.all_headers if n.lower() == "content-type"]) == 1
     assert not {*reply.headers} & {"set-cookie", "location", "x-hop", "access-control-allow-origin"}
+    assert not {*reply.headers} & {"x-control", "x-delete"}
+    assert (reply.headers["x-tab"], "x-name" in reply.headers) == ("a\tb", True)
     assert "theirs" not in reply.headers["server"]
 
 
@@ -292,6 +295,20 @@ def test_an_answer_without_usage_is_estimated(gate: Gate, streamed: bool) -> Non
     assert (step["input_tokens"], step["output_tokens"], step["total_tokens"]) == (8, 2, 10)
     assert (step["usage_raw"], step["cached_tokens"]) == (None, None)
     assert (step["cost_usd"] is None) is streamed
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_text_in_content_parts_is_estimated(gate: Gate, streamed: bool) -> None:
+    said = {"type": "text", "text": "hello world"}
+    shown = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    body = completion([said, shown])  # type: ignore[arg-type]
+    del body["usage"]
+    parts = [delta(None, content=[said]), delta(None, content=[shown])]
+    gate.model.will(stream(*parts, finish(), DONE) if streamed else whole(body))
+    turn = gate.turn(gate.post(chat("hi", stream=streamed)))
+    (step,) = gate.steps(turn)
+    assert turn["final_output"] == "hello world"
+    assert (step["usage_source"], step["output_tokens"]) == ("estimated", 2)
 
 
 def test_totals_say_where_they_come_from(gate: Gate) -> None:

@@ -14,6 +14,7 @@ from scripted_model import (
     HANG,
     RESET,
     Piece,
+    call,
     chat,
     chunk,
     completion,
@@ -53,6 +54,81 @@ def test_a_json_answer_becomes_a_stream(gate: Gate) -> None:
     turn = gate.turn(reply)
     assert (turn["status"], turn["final_output"], turn["total_tokens"]) == ("success", "hello", 10)
     assert turn["finish_reason"] == "stop"
+
+
+def test_the_calls_of_a_json_answer_are_readable_as_a_stream(gate: Gate) -> None:
+    odd = {"type": "function", "function": {"name": "look", "arguments": {"at": 1.0}}}
+    gate.model.will(whole(completion("", odd, call("c2"))))
+    reply = gate.post(chat(stream=True), f"/s/odd-calls{CHAT}")
+    first = orjson.loads(reply.events[0])["choices"][0]["delta"]["tool_calls"]
+    assert [(c["index"], c["function"]["arguments"]) for c in first] == [
+        (0, '{"at":1.0}'),
+        (1, "{}"),
+    ]
+    assert first[0]["id"].startswith("call_")
+    (step, *tools) = gate.steps(gate.turn(reply))
+    ids = [c["id"] for c in first]
+    assert [c["tool_call_id"] for c in step["tool_calls"]] == ids
+    assert [tool["tool_call_id"] for tool in tools] == ids
+    output = orjson.loads(gate.payload(step["output_payload"]))
+    assert [c["id"] for c in output["choices"][0]["message"]["tool_calls"]] == ids
+    assert output["usage"]["total_tokens"] == 10
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"detail":"the model is busy"}', "the answer has no choices: the model is busy"),
+        (b"upstream connect error", "the answer is not JSON: upstream connect error"),
+        (b"<html>198.51.100.7</html>", "the answer is not JSON: p answered {} with an HTML page"),
+        (b"", "the answer is not JSON: p answered {} without a body"),
+    ],
+)
+def test_what_is_no_answer_is_told_in_the_upstreams_words(
+    gate: Gate, body: bytes, message: str, streamed: bool
+) -> None:
+    status = 201 if streamed else 200
+    gate.model.will(whole(body, status=f"{status} X"))
+    reply = gate.post(chat(stream=streamed))
+    provider = gate.steps(gate.turn(reply))[0]["provider_name"]
+    told = message.replace("p answered {}", f"{provider} answered {status}")
+    assert (reply.status, reply.error["type"]) == (502, "upstream_protocol_error")
+    assert reply.error["message"] == told
+    turn = gate.turn(reply)
+    assert (turn["error_type"], turn["error_message"]) == ("upstream_protocol_error", told)
+    assert gate.steps(turn)[0]["http_status"] == status
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_whose_only_choice_is_an_error(gate: Gate, streamed: bool) -> None:
+    error = {"code": 429, "message": "the provider is full"}
+    choice = {"index": 0, "message": {"content": ""}, "finish_reason": "error", "error": error}
+    gate.model.will(whole(completion() | {"choices": [choice]}))
+    reply = gate.post(chat(stream=streamed))
+    assert (reply.status, reply.error["message"]) == (429, "the provider is full")
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["error_type"]) == ("error", "upstream_rate_limit")
+
+
+def test_a_stream_whose_only_choice_ends_in_an_error(gate: Gate) -> None:
+    failed = {"index": 0, "delta": {}, "finish_reason": "error", "error": {"message": "it broke"}}
+    gate.model.will(stream(delta("half"), chunk(failed), DONE))
+    reply = gate.post(chat(stream=True))
+    assert orjson.loads(reply.events[-1])["error"]["message"] == "it broke"
+    assert len(reply.events) == 2
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["final_output"], turn["finish_reason"]) == ("error", "half", None)
+    assert turn["error_message"] == "it broke"
+
+
+def test_an_error_between_two_events(gate: Gate) -> None:
+    gate.model.will(stream(delta("half"), b'{"error":{"message":"it broke","code":503}}\n\n', DONE))
+    reply = gate.post(chat(stream=True))
+    assert orjson.loads(reply.events[-1])["error"]["message"] == "it broke"
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["final_output"]) == ("error", "half")
+    assert turn["error_message"] == "it broke"
 
 
 @pytest.mark.parametrize("label", ["text/event-stream", "application/json", ""])

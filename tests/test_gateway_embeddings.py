@@ -42,6 +42,16 @@ def test_embeddings(gate: Gate) -> None:
     assert gate.post(sent, "/v1/embeddings").status == 400
 
 
+def test_numbers_that_are_none_become_null(gate: Gate) -> None:
+    body = b'{"data":[{"embedding":[1.50,NaN,-Infinity]}],"x":"NaN","usage":{"prompt_tokens":4}}'
+    gate.model.will(whole(body))
+    reply = gate.post({"model": "m", "input": "a"}, "/v1/embeddings")
+    assert reply.body == body.replace(b",NaN,-Infinity", b",null,null")
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["input_tokens"]) == ("success", 4)
+    assert gate.payload(gate.requests(turn)[0]["response_body"]) == body
+
+
 def test_embeddings_are_no_conversation(gate: Gate) -> None:
     """Neither has one a first token, nor does it change what a session's context is."""
     usage = b'{"prompt_tokens":4,"total_tokens":4}'
@@ -67,7 +77,11 @@ def test_embeddings_are_no_conversation(gate: Gate) -> None:
 def test_embeddings_that_are_none(gate: Gate, answer: bytes) -> None:
     gate.model.will(whole(answer))
     reply = gate.post({"model": "m", "input": "a"}, "/v1/embeddings")
-    assert (reply.status, gate.turn(reply)["status"]) == (502, "error")
+    turn = gate.turn(reply)
+    assert (reply.status, turn["status"]) == (502, "error")
+    kind = "upstream_error" if b"error" in answer else "upstream_protocol_error"
+    assert (reply.error["type"], turn["error_type"]) == (kind, kind)
+    assert gate.requests(turn)[0]["status_code"] == 200
 
 
 def test_the_models_are_those_of_routes_and_providers(tmp_path: Path) -> None:

@@ -153,6 +153,27 @@ def test_odd_bodies_of_unknown_models(gate: Gate, messages: Any) -> None:
     assert refused(gate, gate.post(body, EMBEDDINGS), 404, "model_not_found")["user_input"] is None
 
 
+@pytest.mark.parametrize(
+    ("content", "more", "code", "text"),
+    [
+        (
+            b'[{"type":"text","text":"what"},{"type":"text","text":"is it"}]',
+            b"",
+            404,
+            "what\nis it",
+        ),
+        (b'"half \\ud83d"', b"", 404, "half \ufffd"),
+        (b'"asked"', b',"temperature":NaN', 400, "asked"),
+    ],
+)
+def test_what_was_asked_is_kept_of_a_refusal(
+    gate: Gate, content: bytes, more: bytes, code: int, text: str
+) -> None:
+    body = b'{"model":"none","messages":[{"role":"user","content":%s}]%s}' % (content, more)
+    named = "model_not_found" if code == 404 else "invalid_json"
+    assert refused(gate, gate.post(body), code, named)["user_input"] == text
+
+
 def test_a_body_that_is_not_all_there(gate: Gate) -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     reply = gate.exchange(f"{head}Content-Length: 500\r\n\r\n".encode() + b'{"model"', ends=True)

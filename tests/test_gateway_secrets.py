@@ -119,6 +119,17 @@ def test_a_provider_that_quotes_its_key(gate: Gate, echo: str, streamed: bool) -
     check_store(gate, PROVIDER_KEY, HIDDEN)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_provider_that_refuses_its_key_in_a_header(gate: Gate, streamed: bool) -> None:
+    said = f'X-Why: bad key "{PROVIDER_KEY}"\r\nX-Hint: h\r\n'
+    gate.model.will(whole({"error": "no"}, status="401 No", headers=said))
+    reply = gate.post(chat(stream=streamed), authorization=f"Bearer {CLIENT_KEY}")
+    assert reply.status == 401
+    assert (reply.headers["x-why"], reply.headers["x-hint"]) == ('bad key "[masked]"', "h")
+    gate.turn(reply)
+    check_store(gate, PROVIDER_KEY)
+
+
 def test_the_text_so_far_of_a_stream_holds_no_key(gate: Gate) -> None:
     gate.model.will(stream(delta(f"it is {PROVIDER_KEY}"), HANG))
     reading = gate.open(chat(stream=True), authorization=f"Bearer {CLIENT_KEY}")

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from xgw.errors import ERROR_TYPES
-from xgw.providers.errors import classify, error_answer, failure_of_body
+from xgw.providers.errors import classify, error_answer, failure_of_body, type_of
 
 HTML = (
     b"<html><head><title>502</title></head><body>Your IP: 198.51.100.7 Ray ID: 9f00aa</body></html>"
@@ -148,6 +148,9 @@ def test_an_error_without_a_type_gets_the_one_of_its_status() -> None:
         (b"\n <!DOCTYPE html>" + HTML, "application/json"),
         (orjson.dumps({"error": {"message": HTML.decode()}}), "application/json"),
         (orjson.dumps({"detail": HTML.decode()}), "application/json"),
+        (b"<!-- by edge-7 -->\n" + HTML, "text/plain"),
+        (b"<center><h1>502</h1></center> 198.51.100.7", "text/plain"),
+        (b"Service down: " + HTML, "text/plain"),
     ],
 )
 def test_a_page_is_never_passed_on(body: bytes, content_type: str) -> None:
@@ -166,10 +169,24 @@ def test_a_page_is_never_passed_on(body: bytes, content_type: str) -> None:
         (b"\x00\x01\xff\xfe binary", "p1 answered 503 with a body that is not text"),
         (b'{"ok": 1}', 'p1 answered 503: {"ok": 1}'),
         (b"<?xml version='1.0'?><Error/>", "p1 answered 503 with an XML document"),
+        (b"a < b and <|end|> is no tag", "a < b and <|end|> is no tag"),
     ],
 )
 def test_what_has_no_message_gets_one_short_sentence(body: bytes, message: str) -> None:
     assert error_for(body, status=503, content_type="text/plain")["message"] == message
+
+
+def test_xml_by_its_label() -> None:
+    error = error_for(b"<Error><Ip>198.51.100.7</Ip></Error>", content_type="application/xml")
+    assert error["message"] == "p1 answered 400 with an XML document"
+
+
+def test_a_message_keeps_its_tags() -> None:
+    assert error_for(b'{"message":"<tool> is unknown"}')["message"] == "<tool> is unknown"
+
+
+def test_half_a_surrogate_pair_is_no_question_mark() -> None:
+    assert error_for(b'{"message":"a\\ud800b \\ud83d\\ude00"}')["message"] == "a\ufffdb 😀"
 
 
 def test_a_redirect_is_a_bad_gateway() -> None:
@@ -248,6 +265,24 @@ def test_the_record_gets_a_type(
     status: int, fields: dict[str, Any] | None, error_type: str
 ) -> None:
     assert classify(status, fields) == error_type
+
+
+@pytest.mark.parametrize(
+    ("body", "error_type"),
+    [
+        (b'{"error":{"message":"no","code":"context_length_exceeded"}}', "context_overflow"),
+        (b'{"error":"the prompt is too long"}', "context_overflow"),
+        (b'{"detail":"prompt is too long: 5000 tokens > 4096 maximum"}', "context_overflow"),
+        (b'[{"error":{"message":"maximum context length exceeded"}}]', "context_overflow"),
+        (b'{"message":"no","code":"context_length_exceeded"}', "context_overflow"),
+        (b"the prompt is too long", "context_overflow"),
+        (b"<html>the request is too long</html>", "upstream_error"),
+        (b'{"detail":"no such field"}', "upstream_error"),
+        (b"", "upstream_error"),
+    ],
+)
+def test_the_type_is_found_in_every_envelope(body: bytes, error_type: str) -> None:
+    assert type_of(400, body) == error_type
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,33 @@ def test_a_broken_answer_is_never_taken_for_a_whole_one(transport: Transport, ca
     assert "\n" not in caught.value.message
 
 
+PACKED = OK + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+FAULTY = {
+    "size not hex": (CHUNKED + chunked(b"he", b"llo")[:-5] + b"zz\r\n", b"hello"),
+    "longer than its size": (CHUNKED + chunked(b"he")[:-5] + b"3\r\nlloo\r\n", b"hello"),
+    "endless trailer": (CHUNKED + chunked(b"hello")[:-2] + b"X: 1\r\n" * 20_000, b"hello"),
+    "packed": (PACKED + chunked(gzip.compress(b"hello"))[:-5] + b"zz\r\n", b"hello"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_what_came_before_a_broken_chunk_is_read_first(transport: Transport, case: str) -> None:
+    """The upstream stays: nobody waits for more."""
+    raw, expected = FAULTY[case]
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(raw)
+        peer.wait_for_end()
+
+    got: list[bytes] = []
+    with upstream(script) as server:
+        response = transport.send(UpstreamRequest("POST", server.url), LONG, Call())
+        with pytest.raises(UpstreamFailure) as caught:
+            got.extend(iter(lambda: response.read() or b"", b""))
+    assert (b"".join(got), caught.value.error_type) == (expected, "upstream_protocol_error")
+
+
 def test_a_failure_in_the_body_knows_status_and_headers(transport: Transport) -> None:
     raw = b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Encoding: zstd\r\n\r\nx"
     with upstream(answering(raw)) as server:

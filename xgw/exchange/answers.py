@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from xgw.masking import Masker
+from xgw.recording.elements import text_of
 from xgw.values import Answer
 
 
@@ -39,8 +40,8 @@ def texts_of(answer: Answer) -> Iterable[str]:
     for choice in answer.choices:
         message = choice["message"]
         for key in ("content", "refusal", "reasoning_content"):
-            if isinstance(message.get(key), str):
-                yield message[key]
+            if text := text_of(message.get(key)):
+                yield text
     for call in answer.tool_calls:
         yield f"{call.name or ''}{call.arguments}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import email.utils
 import random
+import re
 import socket
 import threading
 
@@ -18,6 +19,8 @@ from xgw.values import UpstreamFailure
 
 LONGEST_BACKOFF = 30.0
 RETRIED_STATUSES = frozenset({408, 409, 429})
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?)\s*", re.ASCII)
 
 
 class UsageRefusals:
@@ -118,7 +121,7 @@ def retry_after(failure: UpstreamFailure) -> float | None:
         return seconds
     try:
         at = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
@@ -126,8 +129,6 @@ def retry_after(failure: UpstreamFailure) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        value = float(text) if text is not None else -1.0
-    except ValueError:
-        return None
-    return value if 0 <= value < 1e9 else None
+    """A number as the header may hold it; infinity where it has too many digits."""
+    found = _NUMBER.fullmatch(text) if text is not None else None
+    return float(found[1]) if found else None

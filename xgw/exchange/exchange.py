@@ -27,6 +27,7 @@ from xgw.providers.dialects.chat import (
     parse_completion,
     repair_completion,
     stream_from_completion,
+    with_readable_calls,
 )
 from xgw.providers.dialects.embeddings import parse_embeddings
 from xgw.providers.transport import Call, Timeouts, UpstreamResponse
@@ -204,7 +205,8 @@ class Exchange:
     def _open_answer(self, response: UpstreamResponse) -> Opened:
         if self._order.endpoint != "chat.completions":
             body = self._read_whole(response, b"")
-            return Opened(response.headers, body=body, answer=parse_embeddings(body))
+            answer = parse_embeddings(body, status=response.status)
+            return Opened(response.headers, body=_readable(body, answer), answer=answer)
         deadline = clock.monotonic() + HOLD_SECONDS
         head = self._first_block(response, deadline)
         streams = looks_like_stream(head, find(response.headers, "content-type"))
@@ -216,9 +218,8 @@ class Exchange:
             return self._whole_of_stream(response, head)
         body = self._read_whole(response, head)
         self.trial.ttft()
-        answer = parse_completion(body)
-        whole = body if answer.names else repair_completion(body)  # strict JSON needs none
-        return Opened(response.headers, body=whole, answer=answer)
+        answer = parse_completion(body, status=response.status)
+        return Opened(response.headers, body=_readable(body, answer), answer=answer)
 
     def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
         """The first bytes tell what the body is; a stream that says it is one may be slow."""
@@ -262,9 +263,11 @@ class Exchange:
 
     def _stream_of_whole(self, response: UpstreamResponse, body: bytes) -> Opened:
         """A JSON answer for a client that asked for a stream."""
-        answer = parse_completion(body)
+        answer = parse_completion(body, status=response.status)
         self.trial.ttft()
         events = stream_from_completion(body, include_usage=self._order.wants_usage)
+        if answer.tool_calls:
+            events, answer = with_readable_calls(events, answer)
         *first, last = events
         batch = Batch(b"", last, released=True, ended=True)
         self.trial.whole = answer
@@ -293,6 +296,11 @@ class Exchange:
     def client_error(self, failure: UpstreamFailure) -> tuple[int, dict[str, Any]]:
         """Status and body for the client when no try is left."""
         return client_error(failure, self.target.provider.name, self._means.masker)
+
+
+def _readable(body: bytes, answer: Answer) -> bytes:
+    """The body of an answer as any JSON parser takes it; strict JSON needs no repair."""
+    return body if answer.names else repair_completion(body)
 
 
 def _labelled_stream(response: UpstreamResponse) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from xgw.exchange.relay import Capture
-from xgw.providers.errors import Masks, classify, error_answer
+from xgw.providers.errors import Masks, error_answer, type_of
 from xgw.providers.transport import UpstreamResponse
 from xgw.values import UpstreamFailure
 
@@ -30,14 +30,8 @@ def read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
 
 def failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
     """What a refusal with this body is."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    fields = parsed.get("error") if isinstance(parsed, dict) else None
-    error_type = classify(response.status, fields if isinstance(fields, dict) else None)
     return UpstreamFailure(
-        error_type,
+        type_of(response.status, body),
         "",
         http_status=response.status,
         body=body,
@@ -63,12 +57,25 @@ def client_error(
         )
     return _own_status(failure), {
         "error": {
-            "message": masker.text(failure.message),
+            "message": message_of(failure, provider_name, masker),
             "type": failure.error_type,
             "param": None,
             "code": None,
         }
     }
+
+
+def message_of(failure: UpstreamFailure, provider_name: str, masker: Masks) -> str:
+    """What went wrong: in the upstream's own words, where its answer has any."""
+    status, body = failure.http_status, failure.body
+    if status is None or body is None:
+        return masker.text(failure.message)
+    headers = failure.headers
+    _, shown = error_answer(status, headers, body, provider_name=provider_name, masker=masker)
+    message: str = shown["error"]["message"]
+    if failure.error_type == "upstream_protocol_error":
+        message = f"{failure.message}: {message}"
+    return masker.text(message)
 
 
 def _own_status(failure: UpstreamFailure) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import compress
@@ -9,6 +10,8 @@ from itertools import compress
 from xgw.config import Provider
 
 Headers = tuple[tuple[str, str], ...]
+
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 HOP_BY_HOP = frozenset(
     {
@@ -107,6 +110,8 @@ def to_client(
     if is_named:
         named = _named_by_connection(upstream)
         passed = [header for header in passed if header[0].lower() not in named]
+    if not "".join([value for _, value in passed]).isprintable():
+        passed = [header for header in passed if not _UNSENDABLE.search(header[1])]
     return passed
 
 

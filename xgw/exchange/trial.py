@@ -13,11 +13,11 @@ from xgw.exchange.answers import (
     tool_calls_of,
     without_secrets,
 )
+from xgw.exchange.failures import message_of
 from xgw.exchange.means import Means
 from xgw.exchange.order import PATHS, Order, body_for, build_request, labels_of
 from xgw.exchange.relay import Capture, Relay
 from xgw.exchange.routing import Target
-from xgw.providers.errors import error_answer
 from xgw.providers.transport import UpstreamResponse
 from xgw.recording.facts import AttemptEnd, AttemptFacts, RequestFacts
 from xgw.recording.live import LiveStep
@@ -242,19 +242,11 @@ class Trial:
         status = self.response.status if self.response else None
         if failure is None:
             return None, None, status, None
-        message, error_body = failure.message, None
+        masker, error_body = self._means.masker, None
         if failure.body is not None and failure.http_status is not None:
-            _, shown = error_answer(
-                failure.http_status,
-                failure.headers,
-                failure.body,
-                provider_name=self._target.provider.name,
-                masker=self._means.masker,
-            )
-            message = shown["error"]["message"]
             text = failure.body.decode("utf-8", "replace")
-            error_body = self._means.masker.text(text)[:ERROR_BODY_CHARACTERS]
-        message = self._means.masker.text(message)
+            error_body = masker.text(text)[:ERROR_BODY_CHARACTERS]
+        message = message_of(failure, self._target.provider.name, masker)
         return failure.error_type, message, failure.http_status or status, error_body
 
     def _usage(self, answer: Answer | None) -> Usage:

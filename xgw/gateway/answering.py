@@ -110,7 +110,9 @@ class Answering:
     def _give_up(self, failure: UpstreamFailure) -> Reply:
         status, body = self._exchange.client_error(failure)
         self._record.fail(failure)
-        headers = [*self._own_headers(), *_json_headers(to_client_list(failure.headers))]
+        masker = self._means.masker
+        told = ((name, masker.text(value)) for name, value in to_client_list(failure.headers))
+        headers = [*self._own_headers(), *_json_headers(tuple(told))]
         return Reply(status, headers, body=orjson.dumps(body))
 
     def _cancelled(self) -> ApiError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from xgw import clock, ids
 from xgw.errors import ApiError
 from xgw.exchange.headers import Headers
 from xgw.exchange.means import Means
+from xgw.providers.dialects.loose_json import parse_and_judge
+from xgw.recording.elements import text_of
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
 from xgw.recording.requests import Opening
 from xgw.store.writer import Patience
@@ -80,12 +80,11 @@ def _user_input(body: bytes) -> str | None:
     if len(body) > KEPT_BYTES:
         return None
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        parsed, _ = parse_and_judge(body)
+    except ValueError:
         return None
     messages = parsed.get("messages") if isinstance(parsed, dict) else None
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            return content if isinstance(content, str) else None
+            return text_of(message.get("content"))
     return None

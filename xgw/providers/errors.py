@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from xgw.providers.dialects.loose_json import encodable
 from xgw.values import UpstreamFailure
 
 # Where the envelopes of this world keep their text, the best first.
@@ -41,6 +42,8 @@ _CONTEXT = re.compile(
     r"|.*tokens`? \+ `?max_new_tokens`? must be",
     re.IGNORECASE | re.DOTALL,
 )
+# A body that is no JSON: it begins with a tag, or has a page in it.
+_PAGE = re.compile(r"\s*<[a-z!?]|.*?<(?:!doctype|/?(?:html|head|body)\b)", re.I | re.DOTALL)
 _MAX_PLAIN = 300
 _MAX_READ = 65536
 _MAX_DEPTH = 64
@@ -86,6 +89,14 @@ def classify(status: int, body_fields: Mapping[str, Any] | None) -> str:
     if isinstance(message, str) and _CONTEXT.match(message[:_MAX_READ]):
         return "context_overflow"
     return "upstream_timeout" if status in (408, 504) else "upstream_error"
+
+
+def type_of(status: int, body: bytes) -> str:
+    """The `error_type` of an upstream's error, whatever envelope its body has."""
+    text = body.decode("utf-8-sig", "replace").strip()
+    _, fields = _find_fields(_parse(text))
+    is_told = fields["message"] is not None or _PAGE.match(text[:_MAX_READ])
+    return classify(status, fields if is_told else fields | {"message": text})
 
 
 def failure_of_body(
@@ -201,10 +212,9 @@ def _describe(status: int, text: str, content_type: str, provider_name: str) -> 
         return f"{answered}, a redirect, which is not followed"
     if text in ("", "{}", "[]", "null", '""'):
         return f"{answered} without a {'message' if text else 'body'}"
-    if "html" in content_type or _is_markup(text):
-        return (
-            f"{answered} with {'an XML document' if text.startswith('<?xml') else 'an HTML page'}"
-        )
+    if "html" in content_type or _PAGE.match(text):
+        is_xml = text.startswith("<?xml") or re.search(r"^(?!.*html).*xml", content_type)
+        return f"{answered} with {'an XML document' if is_xml else 'an HTML page'}"
     line = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_PLAIN])
     line = " ".join(line.split())
     if not line or "\0" in text or text.count("\ufffd") * 10 > len(text):
@@ -250,7 +260,7 @@ def _as_text(value: object) -> str | None:
 def _clean(value: Any, masker: Masks, depth: int) -> Any:
     """`value` with masked texts, and without what JSON or UTF-8 cannot hold."""
     if isinstance(value, str):
-        return masker.text(value.encode("utf-8", "replace").decode())
+        return masker.text(encodable(value))
     if depth > _MAX_DEPTH:
         return None
     if isinstance(value, dict):

@@ -6,8 +6,9 @@ read is repaired on the way (api.md, Gateway), everything else is relayed as the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import orjson
@@ -31,7 +32,7 @@ from xgw.providers.dialects.loose_json import (
     parse_loose,
     storable,
 )
-from xgw.providers.sse import SseEvent, is_comment, replace_data
+from xgw.providers.sse import SseEvent, is_comment, parse_event, replace_data
 from xgw.values import Answer, Delta, DeltaKind, UpstreamFailure
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "read_stream",
     "repair_completion",
     "stream_from_completion",
+    "with_readable_calls",
 ]
 
 PieceKind = Literal[
@@ -98,7 +100,7 @@ class ChatStream:
         """Take the next event."""
         data = event.data
         if data is None:
-            return Piece(event.raw, "comment") if is_comment(event) else Piece(b"", "empty")
+            return self._read_fields(event)
         try:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -147,6 +149,16 @@ class ChatStream:
     def _in_order(self) -> list[ChoiceState]:
         return [self._choices[index] for index in sorted(self._choices)]
 
+    def _read_fields(self, event: SseEvent) -> Piece:
+        """An event without data. Some servers write their error as it is, between two events."""
+        if is_comment(event):
+            return Piece(event.raw, "comment")
+        failure = None
+        if event.raw.startswith((b"{", b"[")):
+            with contextlib.suppress(ValueError):
+                failure = find_failure(parse_loose(event.raw), event.raw.strip())
+        return Piece(b"", "empty") if failure is None else Piece(b"", "error", error=failure)
+
     def _read_odd(self, event: SseEvent, data: bytes) -> Piece:
         """An event that a strict parser refuses."""
         text = data.strip()
@@ -179,7 +191,8 @@ class ChatStream:
         if is_deeper(data, chunk, DEEPEST_RECORD):
             chunk = storable(chunk)
         ordinary = isinstance(chunk, dict) and "choices" in chunk and "error" not in chunk
-        if event.event == "error" or not ordinary:
+        of_choice = b'"error"' in data and len(self._choices) < 2  # others may still go on
+        if event.event == "error" or not ordinary or of_choice:
             failure = find_failure(chunk, data, event=event.event)
             if failure is not None:
                 return Piece(b"", "error", error=failure)
@@ -262,6 +275,16 @@ def read_stream(events: Iterable[SseEvent]) -> ChatStream:
 def completion_of(stream: ChatStream) -> bytes:
     """The answer of a stream as one `chat.completion` JSON."""
     return orjson.dumps(storable(stream.completion()))
+
+
+def with_readable_calls(events: list[bytes], answer: Answer) -> tuple[list[bytes], Answer]:
+    """A whole answer's events, their tool calls repaired as a stream's are, and the answer so."""
+    stream = ChatStream(hide_usage=False)
+    repaired = [stream.read(parse_event(event)).out for event in events]
+    read = stream.answer()
+    if read.tool_calls == answer.tool_calls:
+        return repaired, answer
+    return repaired, replace(answer, choices=read.choices, tool_calls=read.tool_calls)
 
 
 def completion_from_stream(events: Iterable[SseEvent]) -> bytes:

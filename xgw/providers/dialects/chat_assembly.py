@@ -6,8 +6,7 @@ from typing import Any
 
 from xgw.providers.dialects.chat_calls import CallEdit, CallTracker, StreamedCall, Text
 from xgw.providers.dialects.chat_merge import merge, merge_parts, text_of
-from xgw.providers.dialects.chat_usage import normalise_finish_reason
-from xgw.providers.dialects.loose_json import encodable
+from xgw.providers.dialects.chat_usage import finish_reason_as_given, normalise_finish_reason
 from xgw.values import Delta, ToolCall
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -37,7 +36,7 @@ class ChoiceState:
         """Everything of a chunk's choice beside its delta."""
         finish = choice.get("finish_reason")
         if finish:
-            self.finish_reason = encodable(str(finish))
+            self.finish_reason = finish_reason_as_given(finish)
         logprobs = choice.get("logprobs")
         if isinstance(logprobs, dict):
             self._take_logprobs(logprobs)
@@ -50,6 +49,8 @@ class ChoiceState:
         said = False
         for key, value in delta.items():
             if not value or key == "tool_calls":
+                if value == 0:  # False too: an unknown field says something by it
+                    self._unknown.setdefault(key, []).append(value)
                 continue
             if key == "role":
                 self._role = value if isinstance(value, str) else self._role

@@ -1,8 +1,8 @@
 """Tool calls in a stream: which call each delta belongs to, and what of the delta needs repair.
 
 Servers differ in what they say in a delta. Known: no index, index 0 for every call, no id, the id
-on every delta, an empty name first, the name in pieces or on every delta, arguments that are null
-or an object instead of text.
+on every delta, another one on each, an empty name first, the name in pieces or on every delta,
+arguments that are null or an object instead of text.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ class StreamedCall:
         """Whether its arguments are already one whole JSON object."""
         text = self.arguments.join().rstrip()
         return text.endswith("}") and is_json_object(text)
+
+    def lacks_text(self) -> bool:
+        """Whether its name is known, but its arguments have not all come."""
+        return bool(self.name) and self.kind == "function" and not self.is_whole()
 
     def message(self) -> dict[str, Any]:
         """The call as a message of the chat API holds it."""
@@ -173,13 +177,13 @@ class CallTracker:
         last = self.calls[-1] if self.calls else None
         here = last if index is None else self._by_index.get(index)
         if tool_call_id is not None:
-            return self._find_by_id(tool_call_id, index, here, name)
+            return self._find_by_id(tool_call_id, index, here, name, text)
         if here is None or (name and _begins_another(here, name, text, seen)):
             return self.open(None, index)
         return here
 
     def _find_by_id(
-        self, tool_call_id: str, index: int | None, here: StreamedCall | None, name: str
+        self, tool_call_id: str, index: int | None, here: StreamedCall | None, name: str, text: str
     ) -> StreamedCall:
         if here is not None and here.tool_call_id == tool_call_id:
             return here
@@ -190,6 +194,9 @@ class CallTracker:
             if not here.released:  # the id comes late, but in time
                 here.tool_call_id, here.minted = tool_call_id, False
             self._by_id[tool_call_id] = here
+            return here
+        if here is not None and text and not name and here.lacks_text():
+            self._by_id[tool_call_id] = here  # an id of its own for every delta
             return here
         return self.open(tool_call_id, index)
 

@@ -9,7 +9,11 @@ import orjson
 
 from xgw.providers.dialects.chat_calls import build_tool_call
 from xgw.providers.dialects.chat_errors import build_protocol_failure, find_failure
-from xgw.providers.dialects.chat_usage import normalise_finish_reason, parse_usage
+from xgw.providers.dialects.chat_usage import (
+    finish_reason_as_given,
+    normalise_finish_reason,
+    parse_usage,
+)
 from xgw.providers.dialects.loose_json import (
     Members,
     elements,
@@ -26,7 +30,7 @@ from xgw.providers.sse import BYTE_ORDER_MARK, build_event
 from xgw.values import Answer, ToolCall
 
 _NULL = b"null"
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_FIELDS = (b"data:", b"data\n", b"data\r", b"event:", b"id:", b"retry:", b":")
 
 
 def looks_like_stream(head: bytes, content_type: str | None) -> bool:
@@ -126,7 +130,7 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
     known = {
         "index": index if isinstance(index, int) else place,
         "message": message,
-        "finish_reason": finish if isinstance(finish, str) and finish else None,
+        "finish_reason": finish_reason_as_given(finish),
         "logprobs": choice.get("logprobs"),
     }
     if not choice.keys() <= known.keys():

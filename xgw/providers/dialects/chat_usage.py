@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xgw.providers.dialects.loose_json import storable
+from xgw.providers.dialects.loose_json import encodable, json_text, storable
 from xgw.values import Usage
 
 # Sums of a few of them still are integers of the store, and of JSON's readers.
@@ -42,6 +42,13 @@ _DOCUMENTED = {
     for documented, others in _FINISH_REASONS.items()
     for name in (documented, *others)
 }
+
+
+def finish_reason_as_given(value: Any) -> str | None:
+    """The text of a finish reason; of one that is none, its JSON. None while there is no reason."""
+    if not value or isinstance(value, str):
+        return encodable(value) if value else None
+    return json_text(value)
 
 
 def normalise_finish_reason(raw: str | None) -> str | None:

@@ -26,6 +26,9 @@ _PART_OF_NEXT = re.compile(rb"\r?|\r\n" + _PART_OF_FIRST.pattern)
 class ProtocolFault(Exception):
     """The answer breaks HTTP; its text continues a sentence that the upstream's name begins."""
 
+    before = b""
+    """Bytes of the body that came just before it, which nobody has got yet."""
+
 
 class CutShort(Exception):
     """The answer ended before it was complete; its text continues such a sentence too."""
@@ -220,9 +223,17 @@ class Chunked:
 
     def feed(self, block: bytes) -> bytes:
         """The bytes of the body in `block`. Raises ProtocolFault."""
+        pieces: list[bytes] = []
+        try:
+            self._take(block, pieces)
+        except ProtocolFault as fault:
+            fault.before = b"".join(pieces)
+            raise
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _take(self, block: bytes, pieces: list[bytes]) -> None:
         if self._kept:
             block, self._kept = self._kept + block, b""
-        pieces = []
         at = 0
         while not self._in_trailer:
             if self._left:
@@ -242,7 +253,6 @@ class Chunked:
             self._in_trailer = self._left == 0
         if self._in_trailer:
             self._feed_trailer(block[at:])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def end_of_file(self) -> None:
         """Raises CutShort if the last chunk is missing."""

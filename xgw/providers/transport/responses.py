@@ -91,8 +91,6 @@ class UpstreamResponse:
         self._release_at_end()
 
     def _read(self, until: float | None) -> bytes | None:
-        if self._fault is not None:
-            raise self._fault
         late = False
         while True:
             if self._call.cancelled:
@@ -100,6 +98,8 @@ class UpstreamResponse:
             decoder = self._decoder
             if decoder and (piece := decoder.take(complete=self._framing.ended)):
                 return piece
+            if self._fault is not None:
+                raise self._fault
             if self._framing.ended:
                 return b""
             if late:
@@ -117,7 +117,12 @@ class UpstreamResponse:
     def _delimit(self, block: bytes) -> bytes:
         if not block:
             self._framing.end_of_file()
-        payload = self._framing.feed(block)
+        try:
+            payload = self._framing.feed(block)
+        except ProtocolFault as fault:
+            if not fault.before:
+                raise
+            self._fault, payload = fault, fault.before  # what came before it is part of the answer
         if payload:
             self._first_deadline = None
         self._release_at_end()
