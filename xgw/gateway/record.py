@@ -12,7 +12,7 @@ from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
 from xgw.frozen import changed
 from xgw.gateway.opening import Beginning, Settling
-from xgw.gateway.placement import Arrival, Placement, no_result
+from xgw.gateway.placement import Arrival, Placement, drop_open_tools
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.providers.transport import Call
 from xgw.recording.elements import answer_message
@@ -230,8 +230,7 @@ class Record:
             busy = turn.busy_ms if self._session is not None else None
             turn_end = self._turn_end(ended_by, end, busy, answer)
             if ended_by == "user_cancel":
-                dropped = tuple(no_result(tool, end.ended_at) for tool in turn.open_tools.values())
-                turn.open_tools.clear()
+                dropped = drop_open_tools(turn, end.ended_at)
             if turn.open_tools:
                 turn.status, waits = "waiting", True
             else:
@@ -267,16 +266,23 @@ class Record:
         return (said,) if said is not None else ()
 
     def _tools(self, end: AttemptEnd) -> tuple[ToolStart, ...]:
-        """The client-side tools that begin with this answer."""
-        starts = []
+        """The client-side tools that begin with this answer.
+
+        A call that was cut short is not awaited; a result that comes all the same belongs here.
+        """
+        turn, starts = self._turn, []
         for call in end.tool_calls or ():
             call_id = call["tool_call_id"]
-            if not call_id or call["incomplete"] or call_id in self._turn.open_tools:
+            if not call_id or call_id in turn.open_tools:
                 continue
             start = ToolStart(ids.mint("step"), call_id, call["name"], call["arguments"])
-            self._turn.open_tools[call_id] = OpenTool(
+            tool = OpenTool(
                 start.step_id, call_id, call["name"], call["arguments"], clock.monotonic()
             )
+            if call["incomplete"]:
+                turn.ended_tools.setdefault(call_id, tool)
+                continue
+            turn.open_tools[call_id] = tool
             starts.append(start)
         return tuple(starts)
 

@@ -38,10 +38,24 @@ TURN_COLUMNS = (
     "FROM turns t JOIN runs r ON r.turn_id = t.id "
 )
 
+CUT_CALLS = (
+    "FROM steps s, json_each(s.tool_calls) c WHERE {where} AND s.step_type = 'llm_call' "
+    "AND s.status = 'success' AND json_extract(c.value, '$.incomplete') "
+)
+CUT_SHORT = (
+    "SELECT json_extract(c.value, '$.tool_call_id'), json_extract(c.value, '$.name'), "
+    "json_extract(c.value, '$.arguments') "
+    + CUT_CALLS.format(where="s.turn_id = ?")
+    + "AND json_extract(c.value, '$.tool_call_id') <> ''"
+)
+
 
 @dataclass(slots=True)
 class OpenTool:
-    """A client-side tool: its step, and when it began (monotonic; None after a restart)."""
+    """A client-side tool: its step, and when it began (monotonic; None after a restart).
+
+    `output` is the hash of its result's text, once that came.
+    """
 
     step_id: str
     tool_call_id: str
@@ -49,6 +63,7 @@ class OpenTool:
     arguments: str
     began: float | None
     began_at: str | None = None
+    output: str | None = None
 
 
 @dataclass(slots=True)
@@ -261,11 +276,19 @@ class Sessions:
 
     def _recorded_issuers(self, session: SessionState, call_ids: list[str]) -> list[TurnState]:
         marks = ", ".join("?" * len(call_ids))
+        params = (session.session_id, *call_ids)
         rows = self._read(
             f"{TURN_COLUMNS} JOIN steps s ON s.turn_id = t.id WHERE s.session_id = ? "
             f"AND s.tool_call_id IN ({marks}) AND t.endpoint IS NOT NULL "
             "ORDER BY t.turn_index DESC LIMIT 1",
-            (session.session_id, *call_ids),
+            params,
+        ) or self._read(
+            # Calls that were cut short have no step of their own.
+            f"{TURN_COLUMNS}WHERE t.endpoint IS NOT NULL AND t.id IN (SELECT s.turn_id "
+            + CUT_CALLS.format(where="s.session_id = ?")
+            + f"AND json_extract(c.value, '$.tool_call_id') IN ({marks})) "
+            "ORDER BY t.turn_index DESC LIMIT 1",
+            params,
         )
         return [self._add_turn(session, row) for row in rows]
 
@@ -280,12 +303,15 @@ class Sessions:
         turn.busy_ms = int(busy or 0)
         for step in self._read(
             "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
-            "started_at, status "
+            "started_at, output_payload, status "
             "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' ORDER BY started_at",
             (turn_id,),
         ):
-            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, step[4])
-            (turn.open_tools if step[5] == "running" else turn.ended_tools)[step[1]] = tool
+            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, *step[4:6])
+            (turn.open_tools if step[6] == "running" else turn.ended_tools)[step[1]] = tool
+        for call_id, name, arguments in self._read(CUT_SHORT, (turn_id,)):
+            cut = OpenTool("", call_id, name, arguments or "", None)
+            turn.ended_tools.setdefault(call_id, cut)
         turn.seen = set(enumerate(self._last_elements("turn_id", turn_id)))
         session.turns[turn_id] = turn
         return turn
