@@ -40,15 +40,13 @@ class Place:
 class Arrival:
     """A request that is to be placed.
 
-    It began at `began_at`, by the clock that never goes back at `moment`; what it changes of other
-    turns is of `at`.
+    It began at `began_at`, by the clock that never goes back at `moment`.
     """
 
     project_id: str
     identity: Identity
     conversation: Conversation | None
     is_chat: bool
-    at: datetime.datetime
     began_at: datetime.datetime
     moment: float
     trace_id: str | None
@@ -79,7 +77,10 @@ class Placement:
             return self._continue(issuer, "tool_result", arrival)
         place = Place(_new_turn(session, arrival), is_new=True)
         if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
-            place.closings = [close_waiting(t, "superseded", arrival.at) for t in session.waiting()]
+            place.closings = [
+                close_waiting(t, "superseded", t.not_before(arrival.began_at))
+                for t in session.waiting()
+            ]
         return place
 
     def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
@@ -93,7 +94,7 @@ class Placement:
         if issuer.under_way:  # its own requests end it
             place.closings = [Closing(issuer.scope, answered, None)] if answered else []
             return place
-        closing = close_waiting(issuer, "finished", arrival.at)
+        closing = close_waiting(issuer, "finished", issuer.not_before(arrival.began_at))
         place.closings = [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
         return place
 
@@ -188,21 +189,24 @@ def close_waiting(turn: TurnState, ended_by: str, at: datetime.datetime) -> Clos
 
 def drop_open_tools(turn: TurnState, at: datetime.datetime) -> tuple[ToolEnd, ...]:
     """Nobody awaits a turn's tools any more; a result that comes all the same is a late one."""
-    ends = tuple(_no_result(tool, at) for tool in turn.open_tools.values())
+    now, moment = clock.together()
+    # They end with the turn: what went by since does not count for either.
+    moment -= (now - at).total_seconds()
+    ends = tuple(_no_result(tool, at, moment) for tool in turn.open_tools.values())
     turn.ended_tools.update(turn.open_tools)
     turn.open_tools.clear()
     return ends
 
 
-def _no_result(tool: OpenTool, at: datetime.datetime) -> ToolEnd:
-    """The end of a tool step whose result never came."""
+def _no_result(tool: OpenTool, at: datetime.datetime, moment: float) -> ToolEnd:
+    """The end of a tool step whose result never came; `moment` is `at` by the monotonic clock."""
     return ToolEnd(
         tool.step_id,
         tool.tool_call_id,
         "cancelled",
         None,
         None,
-        _waited_ms(tool, at, clock.monotonic()),
+        _waited_ms(tool, at, moment),
         at,
         error_type="no_result",
     )

@@ -89,7 +89,6 @@ class Record:
                 settling.identity,
                 settling.conversation,
                 settling.endpoint == "chat.completions",
-                _not_before(session, began_at),
                 began_at,
                 self._exchange.trial.began,
                 settling.trace_id,
@@ -108,7 +107,6 @@ class Record:
             if session is not None:
                 session.exists = True
                 session.is_empty = False
-                session.latest = arrival.at
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
@@ -197,7 +195,7 @@ class Record:
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=at)
-                session.latest = at
+                self._turn.latest = at
             ending = self._ending(ended_by, end, moment, answer, stored, failed=failed)
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
@@ -301,13 +299,3 @@ class Record:
             final_provider_name=self._exchange.target.provider.name,
             final_model=end.model,
         )
-
-
-def _not_before(session: SessionState | None, at: datetime.datetime) -> datetime.datetime:
-    """A moment not before the last one recorded in the session, unless the wall clock went back.
-
-    What ends because of a request that comes beside others ends after all that belongs to it.
-    """
-    if session is None or session.latest is None:
-        return at
-    return max(at, min(session.latest, clock.now()))

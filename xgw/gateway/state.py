@@ -79,6 +79,15 @@ class TurnState:
     open_tools: dict[str, OpenTool] = field(default_factory=dict)
     ended_tools: dict[str, OpenTool] = field(default_factory=dict)
     seen: set[tuple[int, bytes]] = field(default_factory=set)
+    latest: datetime.datetime | None = None
+    """When a request of it last ended, since it is in memory."""
+
+    def not_before(self, at: datetime.datetime) -> datetime.datetime:
+        """A moment not before that, unless the wall clock went back.
+
+        What changes of it because of a request that began beside others comes after their ends.
+        """
+        return at if self.latest is None else max(at, min(self.latest, clock.now()))
 
     def busy_until(self, moment: float) -> int:
         """Milliseconds of work until `moment` (monotonic), without waits for tools."""
@@ -103,8 +112,6 @@ class SessionState:
     last_ticket: Ticket | None = None
     is_empty: bool = False
     """It was opened, but nothing has been asked in it yet."""
-    latest: datetime.datetime | None = None
-    """When a request last began or ended in it, since it is in memory."""
     successor: SessionState | None = None
     """What its key names from now on: this one is being deleted, or was never made."""
 
