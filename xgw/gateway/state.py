@@ -39,14 +39,15 @@ TURN_COLUMNS = (
 )
 
 CUT_CALLS = (
-    "FROM steps s, json_each(s.tool_calls) c WHERE {where} AND s.step_type = 'llm_call' "
-    "AND s.status = 'success' AND json_extract(c.value, '$.incomplete') "
+    "FROM (SELECT turn_id, tool_calls, status FROM steps WHERE {column} = ? "
+    "AND step_type = 'llm_call' ORDER BY started_at DESC LIMIT 32) s, json_each(s.tool_calls) c "
+    "WHERE s.status = 'success' AND json_extract(c.value, '$.incomplete') "
+    "AND json_extract(c.value, '$.tool_call_id') "
 )
+"""Calls that were cut short, which have no step of their own, among the newest answers."""
 CUT_SHORT = (
     "SELECT json_extract(c.value, '$.tool_call_id'), json_extract(c.value, '$.name'), "
-    "json_extract(c.value, '$.arguments') "
-    + CUT_CALLS.format(where="s.turn_id = ?")
-    + "AND json_extract(c.value, '$.tool_call_id') <> ''"
+    "json_extract(c.value, '$.arguments') " + CUT_CALLS.format(column="turn_id") + "<> ''"
 )
 
 
@@ -290,11 +291,9 @@ class Sessions:
             "ORDER BY t.turn_index DESC LIMIT 1",
             params,
         ) or self._read(
-            # Calls that were cut short have no step of their own.
             f"{TURN_COLUMNS}WHERE t.endpoint IS NOT NULL AND t.id IN (SELECT s.turn_id "
-            + CUT_CALLS.format(where="s.session_id = ?")
-            + f"AND json_extract(c.value, '$.tool_call_id') IN ({marks})) "
-            "ORDER BY t.turn_index DESC LIMIT 1",
+            + CUT_CALLS.format(column="session_id")
+            + f"IN ({marks})) ORDER BY t.turn_index DESC LIMIT 1",
             params,
         )
         return [self._add_turn(session, row) for row in rows]
