@@ -77,9 +77,9 @@ class ApiServer:
         )
         register_errors(app)
         app.register_blueprint(create_api())
-        guarded = Guard(app, config, Keyring(config))
+        self.guarded = Guard(app, config, Keyring(config))
         self._server = make_server(
-            "127.0.0.1", 0, guarded, threaded=True, request_handler=_QuietHandler
+            "127.0.0.1", 0, self.guarded, threaded=True, request_handler=_QuietHandler
         )
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True

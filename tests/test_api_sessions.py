@@ -382,3 +382,21 @@ def test_a_key_reaches_the_sessions_of_its_project_alone(tmp_path: Path) -> None
         assert gate.turn(reply)["session_id"] not in (mine["id"], own["id"])
         assert ask(gate, "DELETE", path, authorization=token).status == 204
         assert ask(gate, "POST", "/sessions").status == 401
+
+
+def test_a_key_that_is_spelled_as_the_id_of_anothers_session(tmp_path: Path) -> None:
+    keys = (ClientKey(key=TEAM, project="team"),)
+    with gate_and_model(tmp_path, server=Server(token=TOKEN), keys=keys) as gate:
+        team, token = f"Bearer {TEAM}", f"Bearer {TOKEN}"
+        other = ask(gate, "POST", "/sessions", {}, authorization=token).json["id"]
+        gate.model.will(says())
+        mine = gate.turn(gate.post(chat(**named(other)), CHAT, authorization=team))
+        assert mine["session_id"] != other
+        found = ask(gate, "GET", f"/sessions/{other}", authorization=team)
+        assert (found.status, found.json["id"]) == (200, mine["session_id"])
+        for noun in ("turns", "requests"):
+            page = ask(gate, "GET", f"/{noun}?session_id={other}", authorization=team)
+            assert [row["session_id"] for row in page.json["data"]] == [mine["session_id"]]
+        assert ask(gate, "GET", f"/sessions/{other}", authorization=token).json["id"] == other
+        page = ask(gate, "GET", f"/turns?session_id={other}", authorization=token)
+        assert page.json["data"] == []

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from werkzeug.test import create_environ, run_wsgi_app
 
 from api_server import TEAM_KEY, TOKEN, ApiServer
 from filled_store import tell
@@ -147,6 +148,16 @@ def test_without_a_cursor_it_begins_now_and_says_from_where(server: ApiServer) -
         assert watcher.next().type == "turn.completed"
     with Watcher(server, Last_Event_ID=str(old)) as again:
         assert again.next().type == "turn.completed"
+
+
+def test_what_happens_right_after_the_first_bytes_is_told(server: ApiServer) -> None:
+    environ = create_environ("/events", headers={"Authorization": f"Bearer {TOKEN}"})
+    frames, status, _ = run_wsgi_app(server.guarded, environ)
+    parts = iter(frames)
+    assert (status, next(parts)) == ("200 OK", b": connected\nid: 0\n\n")
+    emit(server, "turn.started")
+    assert b"event: turn.started" in next(parts)
+    frames.close()  # type: ignore[attr-defined]
 
 
 def test_the_header_of_a_reconnect_wins_over_the_address(server: ApiServer) -> None:

@@ -134,6 +134,13 @@ def test_header_names_match_in_any_case(gate: Gate, name: str) -> None:
     assert session_of(gate, chat(), **{name: "hdr"})["session_key"] == "hdr"
 
 
+def test_blanks_around_a_header_are_no_part_of_it(gate: Gate) -> None:
+    gate.model.will(*[says()] * 3)
+    for value in (b"X-Session-Id: blank", b"X-Session-Id:blank \t", b"X-Session-Id: \t blank  "):
+        assert gate.write(value + b"\r\n", chat()).headers["x-session-id"] == "blank"
+    assert gate.session("blank")["turn_count"] == 3
+
+
 def test_keys_are_compared_byte_for_byte(gate: Gate) -> None:
     keys = [session_of(gate, chat(**named(key)))["id"] for key in ("Cased", "cased", "Cased")]
     assert keys[0] == keys[2] != keys[1]

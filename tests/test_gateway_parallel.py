@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
@@ -32,6 +33,11 @@ from scripted_model import (
 )
 from scripted_upstream import Peer
 from servers import eventually
+from xgw import clock
+from xgw.gateway.placement import drop_open_tools
+from xgw.gateway.state import OpenTool, TurnState
+from xgw.recording.facts import Scope
+from xgw.store.models import Event
 
 ROUNDS = 50
 
@@ -253,3 +259,26 @@ def test_the_client_of_one_of_two_leaves(gate: Gate) -> None:
     turn = gate.turn(stays)
     assert (turn["status"], turn["final_output"]) == ("success", "stays")
     assert [s["status"] for s in gate.steps(turn)] == ["cancelled", "success"]
+
+
+def test_each_turn_is_told_in_the_order_of_its_times(gate: Gate) -> None:
+    gate.model.always(says())
+    with ThreadPoolExecutor(8) as pool:
+        bodies = [chat(f"hello {n}", **named("times")) for n in range(96)]
+        for reply in pool.map(gate.post, bodies):
+            assert reply.status == 200
+    for turn in gate.turns("times"):
+        times = [told["at"] for told in gate.all(Event, Event.turn_id == turn["id"])]
+        assert times == sorted(times)
+
+
+def test_a_tool_that_nobody_awaits_any_more_took_no_longer_than_its_turn() -> None:
+    scope = Scope("default", "sess_x", "turn_x", "run_x", "0" * 32)
+    turn = TurnState(scope, None, "waiting")
+    ended_at = clock.now() - timedelta(seconds=60)
+    turn.open_tools["c"] = OpenTool("step_x", "c", "look", "{}", clock.monotonic() - 100)
+    (end,) = drop_open_tools(turn, ended_at)
+    assert end.ended_at == ended_at
+    assert end.latency_ms is not None
+    assert end.latency_ms < 60_000
+    assert list(turn.ended_tools) == ["c"]

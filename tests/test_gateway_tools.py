@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import (
+    HANG,
     Row,
     asks_for,
     call,
@@ -297,6 +299,62 @@ def test_the_same_request_again_adds_nothing_twice(gate: Gate) -> None:
     ]
 
 
+def test_the_same_result_in_a_shortened_history_is_known(gate: Gate) -> None:
+    full = {"error": {"message": "too long", "code": "context_length_exceeded"}}
+    gate.model.will(asks_for("h1"), whole(full, status="400 Bad Request"), says("there"))
+    old = [user("before"), said("yes")]
+    gate.post(chat(*old, *asked("h1")[:1], **named("shortened")))
+    gate.post(chat(*old, *asked("h1"), result("h1"), **named("shortened")))
+    turn = gate.turn(gate.post(chat(*asked("h1"), result("h1"), **named("shortened"))))
+    assert (turn["status"], turn["llm_calls"], turn["tool_calls"]) == ("success", 3, 1)
+    assert [m["role"] for m in gate.messages(turn)][-3:] == ["assistant", "tool", "assistant"]
+    assert gate.steps(turn, "llm_call")[-1]["history"] == "rewritten"
+
+
+def test_an_open_call_takes_a_result_that_an_earlier_one_of_its_id_had(gate: Gate) -> None:
+    gate.model.will(asks_for("w1"), asks_for("w1"), says("there"))
+    gate.post(chat("look", **named("window")))
+    for _ in range(2):  # the client keeps its last messages alone
+        turn = gate.turn(gate.post(chat(*asked("w1"), result("w1"), **named("window"))))
+    assert (turn["status"], turn["tool_calls"], turn["final_output"]) == ("success", 2, "there")
+    tools = gate.steps(turn, "tool_call")
+    assert [(s["status"], s["metadata"].get("late")) for s in tools] == [("success", None)] * 2
+
+
+def test_a_result_after_a_cancel_among_requests_is_a_late_one(gate: Gate) -> None:
+    gate.model.will(asks_for("m1", "m2"), stream(delta("so"), HANG), says("after all"))
+    gate.post(chat("look", **named("cancelled")))
+    partly = gate.open(chat(*asked("m1", "m2"), result("m1"), stream=True, **named("cancelled")))
+    partly.until(b"so")
+    assert gate.post({}, f"/turns/{gate.turn(partly)['id']}/cancel").status == 200
+    partly.rest()
+    both = [result("m1"), result("m2", "at last")]
+    turn = gate.turn(gate.post(chat(*asked("m1", "m2"), *both, **named("cancelled"))))
+    tools = [
+        (s["tool_call_id"], s["status"], s["metadata"].get("late", False))
+        for s in gate.steps(turn, "tool_call")
+    ]
+    assert tools == [("m1", "success", False), ("m2", "cancelled", False), ("m2", "success", True)]
+    sent = [e["payload"] for e in gate.events(turn) if e["type"] == "tool.results_sent"]
+    assert [payload["tool_call_ids"] for payload in sent] == [["m1"], ["m2"]]
+
+
+def test_an_unknown_turn_key_ends_calls_of_a_turn_that_is_at_work(gate: Gate) -> None:
+    rest = threading.Event()
+    gate.model.will(
+        asks_for("b1", "b2"), stream(delta("one"), rest, finish(), b"data: [DONE]\n\n"), says()
+    )
+    gate.post(chat("look", **named("at-work", "first")))
+    partly = gate.open(chat(*asked("b1", "b2"), result("b1"), stream=True, **named("at-work")))
+    partly.until(b"one")
+    both = [result("b1"), result("b2")]
+    gate.post(chat(*asked("b1", "b2"), *both, **named("at-work", "second")))
+    rest.set()
+    turn = gate.ended(partly.rest())
+    assert (turn["turn_key"], turn["status"], turn["finish_reason"]) == ("first", "success", "stop")
+    assert [s["status"] for s in gate.steps(turn, "tool_call")] == ["success"] * 2
+
+
 # -- calls that make no step -----------------------------------------------------------------------
 
 
@@ -323,6 +381,26 @@ def test_a_call_that_was_cut_short_is_not_awaited(gate: Gate) -> None:
     assert [s["tool_call_id"] for s in gate.steps(turn, "tool_call")] == ["i1"]
     calls = gate.steps(turn)[0]["tool_calls"]
     assert [c["incomplete"] for c in calls] == [False, True]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_result_of_a_call_that_was_cut_short_continues_its_turn(
+    gate: Gate, forgotten: bool
+) -> None:
+    session = f"cut-answered-{forgotten}"
+    cut = completion(None, call("j1", arguments='{"a'))
+    cut["choices"][0]["finish_reason"] = "length"
+    gate.model.will(whole(cut), says("again"))
+    first = gate.turn(gate.post(chat("look", **named(session))))
+    assert (first["status"], first["finish_reason"]) == ("success", "length")
+    if forgotten:
+        gate.services.sessions.forget(first["session_id"])
+    history = [user("look"), said(None, call("j1", arguments='{"a')), result("j1", "no JSON")]
+    turn = gate.turn(gate.post(chat(*history, **named(session))))
+    assert (turn["id"], turn["llm_calls"], turn["final_output"]) == (first["id"], 2, "again")
+    (tool,) = gate.steps(turn, "tool_call")
+    assert (tool["tool_call_id"], tool["status"]) == ("j1", "success")
+    assert gate.payload(tool["output_payload"]) == b"no JSON"
 
 
 def test_the_wait_for_a_result_ends(tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ from recorded import KNOWN, Recorded, Request, ended, recorded, result, tool
 from servers import DEADLINE, ROOT, eventually
 from xgw import clock
 from xgw.recording import owner
+from xgw.recording.edits import Edits
 from xgw.recording.recovery import wait_for
 from xgw.store.transaction import Transaction
 
 OWNER = """
 import sys
 from xgw.recording import owner
+from xgw.recording.edits import Edits
 print(owner.own(), flush=True)
 sys.stdin.read()
 """
@@ -222,6 +224,39 @@ def test_every_orphan_is_closed(scene: Recorded, dead: str) -> None:
     assert {turn["status"] for turn in scene.rows("turns")} == {"error"}
     assert scene.rows("steps", "status = 'running'") == []
     assert scene.rows("runs", "status = 'running'") == []
+
+
+def an_hour_ago(scene: Recorded, request: Request) -> None:
+    """The request's turn began an hour before it did."""
+    began = clock.to_db(request.started - timedelta(hours=1))
+    for table, row_id in (("turns", request.scope.turn_id), ("runs", request.scope.run_id)):
+        write(scene, f"UPDATE {table} SET started_at = ? WHERE id = ?", began, row_id)
+
+
+def test_a_turn_that_had_waited_was_not_busy_meanwhile(scene: Recorded, dead: str) -> None:
+    request, call, other = scene.turn(scene.session(), first=True), tool(1), tool(2)
+    request.ask_for_tools(call, other)
+    an_hour_ago(scene, request)
+    later = scene.again(request, resumed="tool_result", results=(result(call),))
+    arrived(scene, later, "half", later.started + timedelta(seconds=7))
+    write(scene, "UPDATE runs SET owner = ? WHERE id = ?", dead, request.scope.run_id)
+    assert reconcile(scene) == 1
+    run, turn = scene.row("runs", later.scope.run_id), scene.row("turns", later.scope.turn_id)
+    assert (turn["ended_by"], turn["latency_ms"] >= 3_600_000) == ("crash", True)
+    assert (run["busy_ms"], turn["busy_ms"]) == (7005, 7005)
+    step = scene.row("steps", other.step_id)
+    ended_at, started_at = clock.from_db(step["ended_at"]), clock.from_db(step["started_at"])
+    assert step["latency_ms"] == round((ended_at - started_at).total_seconds() * 1000)
+
+
+def test_a_turn_that_waits_was_not_busy_since(scene: Recorded) -> None:
+    request = scene.turn(scene.session(), first=True)
+    request.ask_for_tools(tool(1))
+    an_hour_ago(scene, request)
+    assert Edits(scene.writer).end_turn(request.scope.turn_id).wait(DEADLINE)
+    turn = scene.row("turns", request.scope.turn_id)
+    assert (turn["ended_by"], turn["busy_ms"]) == ("user_cancel", 5)
+    assert turn["latency_ms"] >= 3_600_000
 
 
 # -- what is left alone ----------------------------------------------------------------------------

@@ -228,7 +228,11 @@ def _at(value: Any, path: tuple[str, ...]) -> str | None:
 
 
 def _utf8(value: str | None) -> str | None:
-    """A header's bytes as UTF-8; they arrive as latin-1 text. What is no UTF-8 is not printable."""
+    """A header's bytes as UTF-8; they arrive as latin-1 text. What is no UTF-8 is not printable.
+
+    Blanks around it are not a part of it, and not every server takes them away.
+    """
+    value = value and value.strip(" \t")
     if value is None or value.isascii():
         return value
     return value.encode("latin-1", "replace").decode("utf-8", "surrogateescape")

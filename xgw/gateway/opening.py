@@ -69,7 +69,7 @@ class Beginning:
         attempt = self._exchange.facts
         return Opening(
             scope=place.turn.scope,
-            at=arrival.at,
+            at=place.turn.not_before(arrival.began_at),
             session=self._session_facts(session) if first and session else None,
             session_changes={"task_id": identity.task_id, "end_user_id": identity.end_user_id},
             closings=tuple(place.closings),

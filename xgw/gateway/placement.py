@@ -18,6 +18,7 @@ from xgw.recording.elements import message_of
 from xgw.recording.facts import Scope, ToolEnd, TurnEnd
 from xgw.recording.requests import Arrived, Closing
 from xgw.store.payloads import Shelf, Stored
+from xgw.store.rows import digest
 
 CountMessage = Callable[[object], int | None]
 
@@ -39,15 +40,13 @@ class Place:
 class Arrival:
     """A request that is to be placed.
 
-    It began at `began_at`, by the clock that never goes back at `moment`; what it changes of other
-    turns is of `at`.
+    It began at `began_at`, by the clock that never goes back at `moment`.
     """
 
     project_id: str
     identity: Identity
     conversation: Conversation | None
     is_chat: bool
-    at: datetime.datetime
     began_at: datetime.datetime
     moment: float
     trace_id: str | None
@@ -78,18 +77,24 @@ class Placement:
             return self._continue(issuer, "tool_result", arrival)
         place = Place(_new_turn(session, arrival), is_new=True)
         if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
-            place.closings = [close_waiting(t, "superseded", arrival.at) for t in session.waiting()]
+            place.closings = [
+                close_waiting(t, "superseded", t.not_before(arrival.began_at))
+                for t in session.waiting()
+            ]
         return place
 
     def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
         """An unknown key begins a turn; the one whose calls are answered ends well."""
         place = Place(_new_turn(session, arrival), is_new=True)
         issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
-        if issuer is None or issuer.status != "waiting" or issuer.under_way:
+        if issuer is None or issuer.status == "ended":
             return place
         results = self._results(issuer, arrival, Place(issuer, is_new=False))
         answered = tuple(arrived.end for arrived in results if not arrived.end.late)
-        closing = close_waiting(issuer, "finished", arrival.at)
+        if issuer.under_way:  # its own requests end it
+            place.closings = [Closing(issuer.scope, answered, None)] if answered else []
+            return place
+        closing = close_waiting(issuer, "finished", issuer.not_before(arrival.began_at))
         place.closings = [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
         return place
 
@@ -116,7 +121,8 @@ class Placement:
             call_id = element.get("tool_call_id")
             if element.get("role") != "tool" or not isinstance(call_id, str):
                 continue
-            if (position, conversation.hashes[position]) in turn.seen:
+            mark = (position, conversation.hashes[position])
+            if _is_known_result(turn, element, call_id, mark):
                 place.taken.add(position)
                 continue
             arrived = self._arrived(turn, call_id, element, arrival)
@@ -141,6 +147,7 @@ class Placement:
         message = message_of(element, self._shelf, arrival.bodies, tokens=tokens)
         stored = self._shelf.text(message.content or "")
         arrival.bodies.append(stored)
+        tool.output = stored.hash
         end = ToolEnd(
             step_id=tool.step_id,
             tool_call_id=call_id,
@@ -156,26 +163,50 @@ class Placement:
         return Arrived(end, message)
 
 
+def _is_known_result(
+    turn: TurnState, element: dict[str, object], call_id: str, mark: tuple[int, bytes]
+) -> bool:
+    """Whether a result came before; `mark` is its position and hash.
+
+    It may have stood in another place then: clients shorten what comes before it and ask again.
+    """
+    if call_id in turn.open_tools:
+        return False
+    ended, content = turn.ended_tools.get(call_id), element.get("content")
+    if mark in turn.seen or ended is None or not isinstance(content, str):
+        return mark in turn.seen
+    return ended.output == digest(content.encode("utf-8", "replace")).hex()
+
+
 def close_waiting(turn: TurnState, ended_by: str, at: datetime.datetime) -> Closing:
     """End a turn that awaits tools: its open tool steps get no result."""
-    tools = tuple(no_result(tool, at) for tool in turn.open_tools.values())
-    turn.ended_tools.update(turn.open_tools)
-    turn.open_tools.clear()
+    tools = drop_open_tools(turn, at)
     turn.status = "ended"
     finish = "tool_calls" if ended_by == "finished" else None
     end = TurnEnd(ended_by, at, turn.busy_ms, finish_reason=finish, keep_final=True)
     return Closing(turn.scope, tools, end)
 
 
-def no_result(tool: OpenTool, at: datetime.datetime) -> ToolEnd:
-    """The end of a tool step whose result never came."""
+def drop_open_tools(turn: TurnState, at: datetime.datetime) -> tuple[ToolEnd, ...]:
+    """Nobody awaits a turn's tools any more; a result that comes all the same is a late one."""
+    now, moment = clock.together()
+    # They end with the turn: what went by since does not count for either.
+    moment -= (now - at).total_seconds()
+    ends = tuple(_no_result(tool, at, moment) for tool in turn.open_tools.values())
+    turn.ended_tools.update(turn.open_tools)
+    turn.open_tools.clear()
+    return ends
+
+
+def _no_result(tool: OpenTool, at: datetime.datetime, moment: float) -> ToolEnd:
+    """The end of a tool step whose result never came; `moment` is `at` by the monotonic clock."""
     return ToolEnd(
         tool.step_id,
         tool.tool_call_id,
         "cancelled",
         None,
         None,
-        _waited_ms(tool, at, clock.monotonic()),
+        _waited_ms(tool, at, moment),
         at,
         error_type="no_result",
     )

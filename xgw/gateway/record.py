@@ -12,7 +12,7 @@ from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
 from xgw.frozen import changed
 from xgw.gateway.opening import Beginning, Settling
-from xgw.gateway.placement import Arrival, Placement, no_result
+from xgw.gateway.placement import Arrival, Placement, drop_open_tools
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.providers.transport import Call
 from xgw.recording.elements import answer_message
@@ -89,7 +89,6 @@ class Record:
                 settling.identity,
                 settling.conversation,
                 settling.endpoint == "chat.completions",
-                _not_before(session, began_at),
                 began_at,
                 self._exchange.trial.began,
                 settling.trace_id,
@@ -108,7 +107,6 @@ class Record:
             if session is not None:
                 session.exists = True
                 session.is_empty = False
-                session.latest = arrival.at
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
@@ -197,7 +195,7 @@ class Record:
             if session is not None:
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=at)
-                session.latest = at
+                self._turn.latest = at
             ending = self._ending(ended_by, end, moment, answer, stored, failed=failed)
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
@@ -230,8 +228,7 @@ class Record:
             busy = turn.busy_ms if self._session is not None else None
             turn_end = self._turn_end(ended_by, end, busy, answer)
             if ended_by == "user_cancel":
-                dropped = tuple(no_result(tool, end.ended_at) for tool in turn.open_tools.values())
-                turn.open_tools.clear()
+                dropped = drop_open_tools(turn, end.ended_at)
             if turn.open_tools:
                 turn.status, waits = "waiting", True
             else:
@@ -267,16 +264,23 @@ class Record:
         return (said,) if said is not None else ()
 
     def _tools(self, end: AttemptEnd) -> tuple[ToolStart, ...]:
-        """The client-side tools that begin with this answer."""
-        starts = []
+        """The client-side tools that begin with this answer.
+
+        A call that was cut short is not awaited; a result that comes all the same belongs here.
+        """
+        turn, starts = self._turn, []
         for call in end.tool_calls or ():
             call_id = call["tool_call_id"]
-            if not call_id or call["incomplete"] or call_id in self._turn.open_tools:
+            if not call_id or call_id in turn.open_tools:
                 continue
             start = ToolStart(ids.mint("step"), call_id, call["name"], call["arguments"])
-            self._turn.open_tools[call_id] = OpenTool(
+            tool = OpenTool(
                 start.step_id, call_id, call["name"], call["arguments"], clock.monotonic()
             )
+            if call["incomplete"]:
+                turn.ended_tools.setdefault(call_id, tool)
+                continue
+            turn.open_tools[call_id] = tool
             starts.append(start)
         return tuple(starts)
 
@@ -295,13 +299,3 @@ class Record:
             final_provider_name=self._exchange.target.provider.name,
             final_model=end.model,
         )
-
-
-def _not_before(session: SessionState | None, at: datetime.datetime) -> datetime.datetime:
-    """A moment not before the last one recorded in the session, unless the wall clock went back.
-
-    What ends because of a request that comes beside others ends after all that belongs to it.
-    """
-    if session is None or session.latest is None:
-        return at
-    return max(at, min(session.latest, clock.now()))

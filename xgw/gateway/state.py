@@ -38,10 +38,25 @@ TURN_COLUMNS = (
     "FROM turns t JOIN runs r ON r.turn_id = t.id "
 )
 
+CUT_CALLS = (
+    "FROM (SELECT turn_id, tool_calls, status FROM steps WHERE {column} = ? "
+    "AND step_type = 'llm_call' ORDER BY started_at DESC LIMIT 32) s, json_each(s.tool_calls) c "
+    "WHERE s.status = 'success' AND json_extract(c.value, '$.incomplete') "
+    "AND json_extract(c.value, '$.tool_call_id') "
+)
+"""Calls that were cut short, which have no step of their own, among the newest answers."""
+CUT_SHORT = (
+    "SELECT json_extract(c.value, '$.tool_call_id'), json_extract(c.value, '$.name'), "
+    "json_extract(c.value, '$.arguments') " + CUT_CALLS.format(column="turn_id") + "<> ''"
+)
+
 
 @dataclass(slots=True)
 class OpenTool:
-    """A client-side tool: its step, and when it began (monotonic; None after a restart)."""
+    """A client-side tool: its step, and when it began (monotonic; None after a restart).
+
+    `output` is the hash of its result's text, once that came.
+    """
 
     step_id: str
     tool_call_id: str
@@ -49,6 +64,7 @@ class OpenTool:
     arguments: str
     began: float | None
     began_at: str | None = None
+    output: str | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +80,15 @@ class TurnState:
     open_tools: dict[str, OpenTool] = field(default_factory=dict)
     ended_tools: dict[str, OpenTool] = field(default_factory=dict)
     seen: set[tuple[int, bytes]] = field(default_factory=set)
+    latest: datetime.datetime | None = None
+    """When a request of it last ended, since it is in memory."""
+
+    def not_before(self, at: datetime.datetime) -> datetime.datetime:
+        """A moment not before that, unless the wall clock went back.
+
+        What changes of it because of a request that began beside others comes after their ends.
+        """
+        return at if self.latest is None else max(at, min(self.latest, clock.now()))
 
     def busy_until(self, moment: float) -> int:
         """Milliseconds of work until `moment` (monotonic), without waits for tools."""
@@ -88,8 +113,6 @@ class SessionState:
     last_ticket: Ticket | None = None
     is_empty: bool = False
     """It was opened, but nothing has been asked in it yet."""
-    latest: datetime.datetime | None = None
-    """When a request last began or ended in it, since it is in memory."""
     successor: SessionState | None = None
     """What its key names from now on: this one is being deleted, or was never made."""
 
@@ -261,11 +284,17 @@ class Sessions:
 
     def _recorded_issuers(self, session: SessionState, call_ids: list[str]) -> list[TurnState]:
         marks = ", ".join("?" * len(call_ids))
+        params = (session.session_id, *call_ids)
         rows = self._read(
             f"{TURN_COLUMNS} JOIN steps s ON s.turn_id = t.id WHERE s.session_id = ? "
             f"AND s.tool_call_id IN ({marks}) AND t.endpoint IS NOT NULL "
             "ORDER BY t.turn_index DESC LIMIT 1",
-            (session.session_id, *call_ids),
+            params,
+        ) or self._read(
+            f"{TURN_COLUMNS}WHERE t.endpoint IS NOT NULL AND t.id IN (SELECT s.turn_id "
+            + CUT_CALLS.format(column="session_id")
+            + f"IN ({marks})) ORDER BY t.turn_index DESC LIMIT 1",
+            params,
         )
         return [self._add_turn(session, row) for row in rows]
 
@@ -280,12 +309,15 @@ class Sessions:
         turn.busy_ms = int(busy or 0)
         for step in self._read(
             "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
-            "started_at, status "
+            "started_at, output_payload, status "
             "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' ORDER BY started_at",
             (turn_id,),
         ):
-            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, step[4])
-            (turn.open_tools if step[5] == "running" else turn.ended_tools)[step[1]] = tool
+            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, *step[4:6])
+            (turn.open_tools if step[6] == "running" else turn.ended_tools)[step[1]] = tool
+        for call_id, name, arguments in self._read(CUT_SHORT, (turn_id,)):
+            cut = OpenTool("", call_id, name, arguments or "", None)
+            turn.ended_tools.setdefault(call_id, cut)
         turn.seen = set(enumerate(self._last_elements("turn_id", turn_id)))
         session.turns[turn_id] = turn
         return turn

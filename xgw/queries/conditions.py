@@ -74,11 +74,16 @@ def of_requests(filters: Filters, project: str | None) -> list[Condition]:
     return conditions if project is None else [*conditions, RequestLog.project_id == project]
 
 
-def session_id_of(ref: str, own_project: str) -> peewee.Function:
-    """The id of the session that `ref` names: an id, else a session key in the own project."""
+def session_id_of(ref: str, reader: Reader) -> peewee.Function:
+    """The id of the session that `ref` names: an id, else a session key in the own project.
+
+    A key may be spelled as the id of a session that the reader must not see.
+    """
     by_id = Session.select(Session.id).where(Session.id == ref)
+    if reader.project is not None:
+        by_id = by_id.where(Session.project_id == reader.project)
     by_key = Session.select(Session.id).where(
-        Session.project_id == own_project, Session.session_key == ref
+        Session.project_id == reader.own_project, Session.session_key == ref
     )
     return fn.COALESCE(by_id, by_key)
 
@@ -186,7 +191,7 @@ def _by_session(column: peewee.Field) -> Build:
     def build(values: Values, reader: Reader) -> Condition:
         if values[0] == NONE:
             return column.is_null()
-        return column == session_id_of(values[0], reader.own_project)
+        return column == session_id_of(values[0], reader)
 
     return build
 

@@ -46,7 +46,7 @@ def find_listed(store: Store, ids: Iterable[str], filters: Filters) -> list[Row]
 def find_session(store: Store, ref: str, project: str | None = None) -> Row | None:
     """One session by its id, else by its session key in `project` (None: in `default`)."""
     try:
-        named = session_id_of(ids.client_identifier(ref), Reader(project).own_project)
+        named = session_id_of(ids.client_identifier(ref), Reader(project))
     except ValueError:
         return None
     query = Session.select().where(Session.id == named)

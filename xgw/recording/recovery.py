@@ -65,6 +65,8 @@ OPEN_COMPACTIONS = (
     "AND r.status IN ('success', 'error', 'cancelled')"
 )
 
+WENT_ON = "SELECT max(at) FROM events WHERE turn_id = ? AND run_id = ? AND type = 'run.updated'"
+
 
 class Recovery:
     """Reconciles open runs by owner; one thread looks every 5 s."""
@@ -152,9 +154,25 @@ def close_open_work(
     kept = checkpoints.read(tx, scope.run_id)
     reason = cause.message or "it was cancelled"
     unanswered.drop_inside(tx, scope, kept, reason, ended_at)
-    end = _end_steps(tx, scope, cause, ended_at, kept.busy_ms if kept.at is not None else None)
+    busy_ms = kept.busy_ms if kept.at is not None else _busy_so_far(tx, scope, ended_at)
+    end = _end_steps(tx, scope, cause, ended_at, busy_ms)
     unanswered.answer_all(tx, scope, kept, reason, ended_at)
     turns.end_turn(tx, scope, end)
+
+
+def _busy_so_far(tx: Transaction, scope: Scope, ended_at: datetime.datetime) -> int | None:
+    """Milliseconds of work of a run without a checkpoint: what it had done when it last waited or
+    ended, and since it went on. None if it never waited: all of its time."""
+    row = tx.one("SELECT busy_ms, status FROM runs WHERE id = ?", (scope.run_id,))
+    before: int | None
+    before, status = row or (None, None)
+    if before is None or status != "running":
+        return before
+    row = tx.one(WENT_ON, (packed_id(scope.turn_id, "turn"), packed_id(scope.run_id, "run")))
+    if row is None or row[0] is None:
+        return before
+    since = ended_at - clock.from_microseconds(row[0])
+    return before + max(0, round(since.total_seconds() * 1000))
 
 
 def _pause(tx: Transaction, scope: Scope, cause: Cause, ended_at: datetime.datetime) -> None:
@@ -200,13 +218,14 @@ def _end_of_tool(step: tuple[Any, ...], cause: Cause, ended_at: datetime.datetim
         status, error_type, message = cause.status, cause.error_type, cause.message
     else:
         status, error_type, message = "cancelled", "no_result", None
+    began = clock.from_db(step[6])
     return ToolEnd(
         step[0],
         step[8],
         status,
         None,
         None,
-        None,
+        max(0, round((ended_at - began).total_seconds() * 1000)),
         ended_at,
         error_type=error_type,
         error_message=message,

@@ -39,11 +39,14 @@ from xgw.store.transaction import Transaction
 
 @frozen
 class Closing:
-    """A turn that ends because of something else: its open tools, then its end."""
+    """A turn that ends because of something else: its open tools, then its end.
+
+    Without an end the turn goes on: requests of it are under way.
+    """
 
     scope: Scope
     tools: tuple[ToolEnd, ...]
-    end: TurnEnd
+    end: TurnEnd | None
 
 
 @frozen
@@ -136,7 +139,8 @@ def close_turn(tx: Transaction, closing: Closing) -> None:
     """A turn ends because of something else."""
     for tool in closing.tools:
         tools.end_tool(tx, closing.scope, tool)
-    turns.end_turn(tx, closing.scope, closing.end)
+    if closing.end is not None:
+        turns.end_turn(tx, closing.scope, closing.end)
 
 
 def _arrive(tx: Transaction, scope: Scope, arrived: Arrived) -> None:

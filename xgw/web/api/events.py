@@ -34,15 +34,15 @@ def stream_session_events(ref: str) -> Response:
 def _stream(session_id: str | None) -> Response:
     edge.only("after", "types")
     running = edge.services()
-    newest = newest_seq()
-    watch = Watch(Wanted(edge.project(), session_id, _types()), _cursor(newest))
+    start = _cursor(newest_seq())
+    watch = Watch(Wanted(edge.project(), session_id, _types()), start)
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=HEADERS)
     if running.imported is not None:
         told = _told(View(running.store, running.recorder.live, watch))
         return Response(told, mimetype="text/event-stream", headers=HEADERS)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
-    frames = _frames(feed, newest, running.config.config.server.heartbeat_seconds)
+    frames = _frames(feed, start, running.config.config.server.heartbeat_seconds)
     running.watchers.take()
     response = Response(frames, mimetype="text/event-stream", headers=HEADERS)
     response.call_on_close(running.watchers.leave)
@@ -56,10 +56,9 @@ def _told(view: View) -> Iterator[bytes]:
         yield b"".join([batch.encoded(frame) for batch in batches])
 
 
-def _frames(feed: Feed, newest: int, heartbeat_seconds: float) -> Iterator[bytes]:
+def _frames(feed: Feed, start: int, heartbeat_seconds: float) -> Iterator[bytes]:
     """An id without an event comes first: a reader that got nothing else resumes from there."""
-    start = feed.watch.after
-    yield b": connected\nid: %d\n\n" % (newest if start is None else start)
+    yield b": connected\nid: %d\n\n" % start
     for batches in feed.batches(heartbeat_seconds):
         yield b"".join([batch.encoded(frame) for batch in batches]) or b": waiting\n\n"
 
@@ -70,12 +69,15 @@ def frame(envelope: Envelope) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (id, name, body)
 
 
-def _cursor(newest: int) -> int | None:
-    """The `seq` to go on after; None is from now on. ApiError 409 if it has not been yet."""
+def _cursor(newest: int) -> int:
+    """The `seq` to go on after: without one, the newest. ApiError 409 if it has not been yet.
+
+    Who gets nothing before is told of that one first, and of all that comes after it.
+    """
     name = "Last-Event-ID" if request.headers.get("Last-Event-ID") else "after"
     text = request.headers.get("Last-Event-ID") or request.args.get("after")
     if text is None:
-        return None
+        return newest
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > fields.MAX_SEQ:
         raise errors.unprocessable(f"{name} must be the seq of an event, or 0", param=name)
     return reached(name, int(text), newest)
