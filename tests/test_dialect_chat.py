@@ -314,6 +314,8 @@ USAGES = [
     ([{"prompt_tokens": 3, "total_tokens": 3}, {"completion_tokens": 4}], 7),
     ([{"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}, {"prompt_tokens": 9}], 10),
     ([USAGE, {}], 5),
+    ([USAGE | {"total_tokens": 9}, {}], 9),
+    ([USAGE | {"total_tokens": 9}, {"prompt_tokens": None, "total_tokens": None}], 9),
 ]
 
 
@@ -323,6 +325,26 @@ def test_the_last_usage_counts(usages: list[Any], total: Any) -> None:
     usage = read(body + STOP)[1].answer().usage
     assert usage is not None
     assert usage.total_tokens == (total["total_tokens"] if isinstance(total, dict) else total)
+
+
+@pytest.mark.parametrize(
+    ("end", "total"),
+    [
+        (chunk(choice({}, "stop") | {"usage": USAGE}), 5),
+        (chunk(choice({}, "stop"), x_groq={"id": "r", "usage": USAGE}), 5),
+        (chunk(choice({}, "stop") | {"usage": USAGE}, usage=USAGE | {"total_tokens": 9}), 9),
+        (chunk(choice({}, "stop"), x_groq={"usage": "none"}), None),
+        (chunk(choice({}, "stop"), x_groq=7), None),
+        (
+            chunk(choice({}, "stop", index=1) | {"usage": USAGE})
+            + chunk(choice({}, "stop") | {"usage": USAGE}),
+            None,
+        ),
+    ],
+)
+def test_usage_is_found_where_some_servers_put_it(end: bytes, total: int | None) -> None:
+    usage = read(say(content="x") + end + DONE)[1].answer().usage
+    assert (usage and usage.total_tokens) == total
 
 
 def test_usage_that_the_client_did_not_ask_for_is_kept_from_it() -> None:

@@ -23,7 +23,12 @@ from xgw.providers.dialects.chat_completion import (
 )
 from xgw.providers.dialects.chat_errors import build_protocol_failure, find_failure
 from xgw.providers.dialects.chat_repair import ChoiceRepair, repair_chunk
-from xgw.providers.dialects.chat_usage import merge_usage, normalise_finish_reason, parse_usage
+from xgw.providers.dialects.chat_usage import (
+    find_usage,
+    merge_usage,
+    normalise_finish_reason,
+    parse_usage,
+)
 from xgw.providers.dialects.loose_json import (
     DEEPEST_RECORD,
     encodable,
@@ -119,7 +124,7 @@ class ChatStream:
             tool_calls=tuple(c for state in states for c in state.tool_calls(broken=broken)),
             finish_reason=normalise_finish_reason(raw),
             finish_reason_raw=raw,
-            usage=parse_usage(self._usage),
+            usage=parse_usage(self._usage) or parse_usage(find_usage(choices, self._top)),
             model=encodable(model) if isinstance(model, str) else None,
         )
 

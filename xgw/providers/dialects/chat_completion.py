@@ -10,6 +10,7 @@ import orjson
 from xgw.providers.dialects.chat_calls import build_tool_call
 from xgw.providers.dialects.chat_errors import build_protocol_failure, find_failure
 from xgw.providers.dialects.chat_usage import (
+    find_usage,
     finish_reason_as_given,
     normalise_finish_reason,
     parse_usage,
@@ -70,7 +71,8 @@ def parse_completion(body: bytes, *, status: int = 200) -> Answer:
         tool_calls=tuple([call for choice in described for call in _tool_calls(choice)]),
         finish_reason=normalise_finish_reason(finish_raw),
         finish_reason_raw=finish_raw,
-        usage=parse_usage(completion.get("usage")),
+        usage=parse_usage(completion.get("usage"))
+        or parse_usage(find_usage(described, completion)),
         model=model if isinstance(model, str) and model else None,
         names=tuple(completion) if strict else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from xgw.providers.dialects.loose_json import encodable, json_text, storable
@@ -114,14 +115,29 @@ def _parse_details(usage: dict[str, Any]) -> tuple[int | None, int | None, int |
 def merge_usage(earlier: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
     """The usage object that counts after `later` has come: the last one.
 
-    One that lacks a main count leaves what was known standing; its total would no longer fit.
+    One that lacks a main count leaves what was known standing, the total only where it says nothing
+    at all: with another count it would no longer fit.
     """
     sent = _first(later, "prompt_tokens", "input_tokens")
     received = _first(later, "completion_tokens", "output_tokens")
     if earlier is None or (sent is not None and received is not None):
         return later
-    kept = {key: value for key, value in earlier.items() if key != "total_tokens"}
-    return kept | {key: value for key, value in later.items() if value is not None}
+    said = {key: value for key, value in later.items() if value is not None}
+    if not said:
+        return earlier
+    return {key: value for key, value in earlier.items() if key != "total_tokens"} | said
+
+
+def find_usage(choices: Iterable[dict[str, Any]], top: dict[str, Any]) -> Any:
+    """Where some servers put their `usage` object instead: in the choice, or in `x_groq`.
+
+    Several choices with one each count their prompt several times: then none is taken.
+    """
+    inside = [choice["usage"] for choice in choices if isinstance(choice.get("usage"), dict)]
+    if inside:
+        return inside[0] if len(inside) == 1 else None
+    beside = top.get("x_groq")
+    return beside.get("usage") if isinstance(beside, dict) else None
 
 
 def _counts_cache_apart(usage: dict[str, Any]) -> bool:
