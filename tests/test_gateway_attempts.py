@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -360,3 +361,27 @@ def test_a_provider_that_refuses_stream_options_is_asked_without(gate: Gate) -> 
     gate.model.will(whole({"error": {"message": "no stream_options"}}, status="400 Bad"))
     own = gate.post(chat(stream=True, stream_options={"include_usage": True}))
     assert own.status == 400
+
+
+REFUSED: list[tuple[str, Row, bool]] = [
+    ("400 Bad", {"error": {"message": "include_usage is not known"}}, True),
+    ("422 No", {"detail": [{"loc": ["body", "stream_options"], "msg": "extra"}]}, True),
+    (
+        "422 No",
+        {"detail": [{"loc": ["body", "n"], "input": {"stream_options": {"include_usage": True}}}]},
+        False,
+    ),
+    ("500 No", {"error": {"message": "stream_options"}}, False),
+]
+
+
+@pytest.mark.parametrize(("status", "refusal", "repeated"), REFUSED)
+def test_what_xgw_asked_for_is_refused_in_other_words(
+    tmp_path: Path, status: str, refusal: Row, repeated: bool
+) -> None:
+    """A request that is told back names the option too, and is no reason to ask again."""
+    with gate_and_model(tmp_path) as gate:
+        gate.model.will(whole(refusal, status=status), stream(delta("ok"), finish(), DONE))
+        reply = gate.post(chat(stream=True))
+        assert (reply.status == 200) is repeated
+        assert len(gate.steps(gate.turn(reply))) == (2 if repeated else 1)

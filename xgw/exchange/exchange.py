@@ -14,7 +14,7 @@ from typing import Any
 
 from xgw import clock
 from xgw.exchange.attempts import UsageRefusals, decide, pause
-from xgw.exchange.failures import client_error, failure_of, read_bounded
+from xgw.exchange.failures import client_error, failure_of, names_usage_option, read_bounded
 from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import Order
@@ -163,8 +163,8 @@ class Exchange:
         """Whether the provider refuses what xgw, not the client, put into the request."""
         return (
             self.trial.asked_usage
-            and failure.http_status == 400
-            and b"stream_options" in (failure.body or b"")
+            and failure.http_status in (400, 422)
+            and names_usage_option(failure.http_status, failure.body or b"")
         )
 
     def _new_trial(self, reason: str, waited_ms: int | None) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -12,6 +13,9 @@ from xgw.providers.transport import UpstreamResponse
 from xgw.values import UpstreamFailure
 
 ERROR_BODY_BYTES = 1 << 20
+
+_USAGE_OPTION = re.compile(rb"""(?:stream_options|include_usage)(?!\\*["']\s*:)""")
+"""The option as what is complained of; before a colon it may be the request itself, told back."""
 
 
 def read_bounded(response: UpstreamResponse, capture: Capture) -> bytes:
@@ -37,6 +41,12 @@ def failure_of(response: UpstreamResponse, body: bytes) -> UpstreamFailure:
         body=body,
         headers=response.headers,
     )
+
+
+def names_usage_option(status: int, body: bytes) -> bool:
+    """Whether a refusal with this body is one of `stream_options`, or of what stands in it."""
+    found = _USAGE_OPTION.search(body) is not None
+    return found or (status == 400 and b"stream_options" in body)
 
 
 def client_error(
