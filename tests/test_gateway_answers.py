@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 
 import orjson
@@ -10,6 +12,8 @@ import pytest
 from gateway_fixtures import CHAT, PROVIDER_KEY, Gate, a_test_of, gate_and_model, provider
 from scripted_model import (
     DONE,
+    Answer,
+    Asked,
     Model,
     chat,
     completion,
@@ -24,8 +28,10 @@ from scripted_model import (
     streams,
     whole,
 )
-from servers import eventually
+from scripted_upstream import Peer
+from servers import DEADLINE, eventually
 from xgw.config import Gateway, Price, Route
+from xgw.exchange import exchange
 
 PRICES = {
     "priced": Price(input=2.0, cached_input=1.0, output=10.0),
@@ -109,6 +115,39 @@ def test_a_long_answer_is_cut_in_the_record_alone(gate: Gate) -> None:
     assert len(gate.payload(request["response_body"])) == 5_000
     assert request["bytes_received"] > 8_000
     assert len(turn["final_output"]) == 8_000
+
+
+def endless(begin: bytes, block: bytes, gone: threading.Event) -> Answer:
+    """A body that goes on until xgw hangs up."""
+
+    def answer(peer: Peer, _: Asked) -> None:
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + begin)
+        with contextlib.suppress(OSError):
+            while True:
+                peer.send(block)
+        gone.set()
+
+    return answer
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("begin", "block"),
+    [(b'{"choices":[{"message":{"content":"', b"x"), (b"x", b"x"), (b" ", b" "), (b"[1", b",1")],
+)
+def test_an_answer_without_an_end_is_given_up(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, begin: bytes, block: bytes, streamed: bool
+) -> None:
+    monkeypatch.setattr(exchange, "WHOLE_CHAT_BYTES", 1 << 20)
+    gone = threading.Event()
+    gate.model.will(endless(begin, block * 65_536, gone))
+    reply = gate.post(chat(stream=streamed))
+    assert (reply.status, reply.error["type"]) == (502, "upstream_protocol_error")
+    assert gone.wait(DEADLINE)
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["ended_by"]) == ("error", "provider")
+    (request,) = gate.requests(turn)
+    assert (request["truncated"], request["error_type"]) == (True, "upstream_protocol_error")
 
 
 # -- headers ---------------------------------------------------------------------------------------

@@ -14,7 +14,13 @@ from typing import Any
 
 from xgw import clock
 from xgw.exchange.attempts import UsageRefusals, decide, pause
-from xgw.exchange.failures import client_error, failure_of, names_usage_option, read_bounded
+from xgw.exchange.failures import (
+    ERROR_BODY_BYTES,
+    client_error,
+    failure_of,
+    names_usage_option,
+    read_bounded,
+)
 from xgw.exchange.headers import find
 from xgw.exchange.means import Means
 from xgw.exchange.order import Order
@@ -30,12 +36,17 @@ from xgw.providers.dialects.chat import (
     with_readable_calls,
 )
 from xgw.providers.dialects.embeddings import parse_embeddings
+from xgw.providers.sse import BYTE_ORDER_MARK
 from xgw.providers.transport import Call, Timeouts, UpstreamResponse
 from xgw.recording.facts import AttemptFacts, Retry, Scope
 from xgw.store.writer import Ticket
 from xgw.values import Answer, UpstreamFailure
 
 HOLD_SECONDS = 2.0
+
+WHOLE_CHAT_BYTES = 64 << 20
+WHOLE_EMBEDDINGS_BYTES = 256 << 20
+"""Of an answer that is held whole before any of it goes on: 2,048 long vectors are half of it."""
 
 
 @dataclass(slots=True)
@@ -204,7 +215,7 @@ class Exchange:
 
     def _open_answer(self, response: UpstreamResponse) -> Opened:
         if self._order.endpoint != "chat.completions":
-            body = self._read_whole(response, b"")
+            body = self._read_whole(response, b"", WHOLE_EMBEDDINGS_BYTES)
             answer = parse_embeddings(body, status=response.status)
             return Opened(response.headers, body=_readable(body, answer), answer=answer)
         deadline = clock.monotonic() + HOLD_SECONDS
@@ -212,11 +223,11 @@ class Exchange:
         streams = looks_like_stream(head, find(response.headers, "content-type"))
         if self._order.stream and streams:
             return self._open_stream(response, head, deadline)
-        if self._order.stream:
-            return self._stream_of_whole(response, self._read_whole(response, head))
-        if streams:
+        if streams and not self._order.stream:
             return self._whole_of_stream(response, head)
-        body = self._read_whole(response, head)
+        body = self._read_whole(response, head, self._most_of_whole(head))
+        if self._order.stream:
+            return self._stream_of_whole(response, body)
         self.trial.ttft()
         answer = parse_completion(body, status=response.status)
         return Opened(response.headers, body=_readable(body, answer), answer=answer)
@@ -224,13 +235,18 @@ class Exchange:
     def _first_block(self, response: UpstreamResponse, deadline: float) -> bytes:
         """The first bytes tell what the body is; a stream that says it is one may be slow."""
         until = deadline if self._order.stream and _labelled_stream(response) else None
+        most = self._means.config.gateway.max_event_bytes
         blocks: list[bytes] = []
+        size = 0
         while not blocks or not blocks[-1].strip():
+            if size > most:
+                raise _too_long(most)
             block = response.read(until)
             if not block:
                 break
             self.trial.capture.add(block)
             blocks.append(block)
+            size += len(block)
         return b"".join(blocks)
 
     def _relay(self, response: UpstreamResponse, head: bytes) -> Relay:
@@ -286,11 +302,21 @@ class Exchange:
                     response.headers, body=completion_of(relay.chat), answer=relay.chat.answer()
                 )
 
-    def _read_whole(self, response: UpstreamResponse, head: bytes) -> bytes:
-        parts = [head]
+    def _most_of_whole(self, head: bytes) -> int:
+        """Bytes of an answer in one piece that are taken: few of what can be no JSON object."""
+        gateway = self._means.config.gateway
+        if not head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+            return max(ERROR_BODY_BYTES, gateway.max_event_bytes)
+        return max(WHOLE_CHAT_BYTES, gateway.max_response_bytes)
+
+    def _read_whole(self, response: UpstreamResponse, head: bytes, most: int) -> bytes:
+        parts, size = [head], len(head)
         while block := response.read(None):
             self.trial.capture.add(block)
             parts.append(block)
+            size += len(block)
+            if size > most:
+                raise _too_long(most)
         return b"".join(parts)
 
     def client_error(self, failure: UpstreamFailure) -> tuple[int, dict[str, Any]]:
@@ -301,6 +327,11 @@ class Exchange:
 def _readable(body: bytes, answer: Answer) -> bytes:
     """The body of an answer as any JSON parser takes it; strict JSON needs no repair."""
     return body if answer.names else repair_completion(body)
+
+
+def _too_long(most: int) -> UpstreamFailure:
+    message = f"the answer is larger than {most} bytes, or has no end"
+    return UpstreamFailure("upstream_protocol_error", message)
 
 
 def _labelled_stream(response: UpstreamResponse) -> bool:
