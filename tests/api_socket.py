@@ -70,7 +70,7 @@ def shake_hands(client: Client, path: str, **headers: str) -> Reply:
         "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
         "Sec_WebSocket_Version": "13",
     }
-    return client.get(path, **asked, **headers)
+    return client.get(path, **asked | headers)
 
 
 def key(secret: str) -> dict[str, str]:

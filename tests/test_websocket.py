@@ -565,6 +565,21 @@ def test_what_is_no_handshake_is_told_so(gate: Gate) -> None:
     assert (reply.status, reply.error["code"]) == (426, "websocket_not_supported")
 
 
+@pytest.mark.parametrize("version", ["8", "99", "13, 8", ""])
+def test_another_version_of_the_protocol_is_told_which_one_is_spoken(
+    gate: Gate, version: str
+) -> None:
+    reply = shake_hands(gate, "/ws", Sec_WebSocket_Version=version)
+    assert (reply.status, reply.error["code"]) == (426, "websocket_version")
+    assert reply.headers["sec-websocket-version"] == "13"
+
+
+@pytest.mark.parametrize("sent", ["", "YQ==", "!", "dGhlIHNhbXBsZSBub25jZQ==,x"])
+def test_a_handshake_needs_a_key(gate: Gate, sent: str) -> None:
+    reply = shake_hands(gate, "/ws", Sec_WebSocket_Key=sent)
+    assert (reply.status, reply.error["code"]) == (400, "websocket_key")
+
+
 def test_a_socket_takes_one_place_however_much_it_follows(tmp_path: Path) -> None:
     with gate_and_model(tmp_path, server=Server(max_watchers=1)) as gate:
         sessions = [new_session(gate, f"place-{n}") for n in range(2)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -16,9 +17,11 @@ from typing import Any
 from flask import Flask, request
 from flask_sock import Sock
 from simple_websocket import ConnectionClosed
+from werkzeug.datastructures import Headers
 from wsproto.utilities import LocalProtocolError
 
 from xgw import clock
+from xgw.errors import ApiError, bad_request
 
 PING_SECONDS = 25
 SEND_SECONDS = 30.0
@@ -32,6 +35,9 @@ LINGER_SECONDS = 1.0
 
 MAX_MESSAGE = 1 << 20
 """Bytes of a message; a longer one closes the socket."""
+
+VERSION = "13"
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")
 
 NORMAL, POLICY_VIOLATION, MESSAGE_TOO_BIG = 1000, 1008, 1009
 INTERNAL_ERROR, SERVICE_RESTART, TRY_AGAIN_LATER = 1011, 1012, 1013
@@ -126,6 +132,7 @@ class Sockets:
         opened = self._app.view_functions[path]
 
         def admitted() -> Any:
+            _check_handshake(request.headers)
             with admit():
                 return opened()
 
@@ -157,6 +164,20 @@ def close(ws: Any, code: int, words: str | None = None) -> None:
     ws.thread.join(2 * LINGER_SECONDS)
     with contextlib.suppress(OSError):
         ws.sock.shutdown(socket.SHUT_WR)
+
+
+def _check_handshake(headers: Headers) -> None:
+    """ApiError for a handshake that cannot be met (RFC 6455, 4.2); wsproto would raise its own."""
+    if headers.get("Sec-WebSocket-Version", "").strip() != VERSION:
+        raise ApiError(
+            426,
+            "invalid_request_error",
+            f"only version {VERSION} of the websocket protocol is spoken here",
+            code="websocket_version",
+            headers=(("Sec-WebSocket-Version", VERSION), ("Upgrade", "websocket")),
+        )
+    if not _KEY.fullmatch(headers.get("Sec-WebSocket-Key", "").strip()):
+        raise bad_request("Sec-WebSocket-Key is not 16 bytes in base64", code="websocket_key")
 
 
 def _outcome(ws: Any, converse: Converse) -> Outcome:
