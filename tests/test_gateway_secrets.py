@@ -88,6 +88,11 @@ ECHOES: dict[str, Answer] = {
     "no answer": whole(PROVIDER_KEY.encode()),
     "error in a 200": whole({"error": {"message": PROVIDER_KEY}}),
     "header": whole(completion(), headers=f"X-Echo: Bearer {PROVIDER_KEY}\r\n"),
+    "header of an error": whole(
+        {"error": {"message": "no"}},
+        status="401 No",
+        headers=f"X-Echo: {PROVIDER_KEY}\r\nWWW-Authenticate: Bearer realm={PROVIDER_KEY}\r\n",
+    ),
     "text": whole(body(f"your key is {PROVIDER_KEY}, keep it")),
     "field": whole(completion() | {"access_token": ISSUED}),
     "field, not quite JSON": whole(orjson.dumps({"access_token": ISSUED})[:-1] + NOT_QUITE_JSON),
@@ -112,6 +117,7 @@ def test_a_provider_that_quotes_its_key(gate: Gate, echo: str, streamed: bool) -
     body = chat(stream=streamed, **named(f"echo-{echo}-{streamed}"))
     reply = gate.post(body, authorization=f"Bearer {CLIENT_KEY}")
     turn = gate.turn(reply)
+    assert PROVIDER_KEY not in str(reply.headers)
     if turn["status"] == "error":
         told = reply.events[-1] if reply.status == 200 else reply.body
         assert PROVIDER_KEY.encode() not in told

@@ -104,15 +104,14 @@ class Answering:
         assert opened.answer is not None
         self._exchange.trial.close_response()
         self._record.succeed(opened.answer, waits=False)
-        headers = [*self._own_headers(), *_json_headers(opened.headers)]
+        headers = [*self._own_headers(), *_json_headers(self._returned(opened.headers))]
         return Reply(200, headers, body=opened.body, wait=self._record.wait_for_end)
 
     def _give_up(self, failure: UpstreamFailure) -> Reply:
         status, body = self._exchange.client_error(failure)
         self._record.fail(failure)
-        masker = self._means.masker
-        told = ((name, masker.text(value)) for name, value in to_client_list(failure.headers))
-        headers = [*self._own_headers(), *_json_headers(tuple(told))]
+        upstream = self._returned(to_client_list(failure.headers))
+        headers = [*self._own_headers(), *_json_headers(upstream)]
         return Reply(status, headers, body=orjson.dumps(body))
 
     def _cancelled(self) -> ApiError:
@@ -130,7 +129,7 @@ class Answering:
 
     def _begin_stream(self, opened: Opened) -> Reply:
         self._record.wait_for_start()
-        headers = [*self._own_headers(), *_stream_headers(opened.headers)]
+        headers = [*self._own_headers(), *_stream_headers(self._returned(opened.headers))]
         stream = self._stream(opened)
         next(stream)  # inside its `try`: closed unread, it still ends the record
         return Reply(200, headers, stream=stream)
@@ -215,6 +214,14 @@ class Answering:
         """Heartbeats are counted from the request's arrival; missed ones are not made up for."""
         missed = max(0, int((clock.monotonic() - due) // self._beat))
         return due + (missed + 1) * self._beat
+
+    def _returned(self, headers: Headers) -> Headers:
+        """An answer's headers without the keys that a provider may quote in them."""
+        mask = self._means.masker.text
+        together = "\n".join([value for _, value in headers])
+        if mask(together) == together:
+            return headers
+        return tuple([(name, mask(value)) for name, value in headers])
 
     def _own_headers(self) -> list[tuple[str, str]]:
         headers = []
