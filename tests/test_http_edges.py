@@ -416,7 +416,18 @@ def test_a_large_body_and_a_request_right_behind_it(roomy: ServerProcess, size: 
 
 @pytest.mark.parametrize(
     "body",
-    ["x\r\n", "2\r\n{}0\r\n\r\n", "-1\r\n", "2;\x00\r\n{}\r\n0\r\n\r\n", f"2;{'x' * 4000}"],
+    [
+        "x\r\n",
+        "2\r\n{}0\r\n\r\n",
+        "-1\r\n",
+        "2;\x00\r\n{}\r\n0\r\n\r\n",
+        f"2;{'x' * 4000}",
+        "2\n",
+        "2;a\n{}",
+        "2\r\n{}\r\n0\n",
+        f"{'f' * 16}\r\n{{}}",
+        f"1{'0' * 16}2\r\n{{}}",
+    ],
 )
 def test_a_body_that_is_not_validly_chunked(server: ServerProcess, body: str) -> None:
     with Client(server) as client:

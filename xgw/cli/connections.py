@@ -18,7 +18,15 @@ from gunicorn.workers.gthread import TConn
 
 from xgw import clock
 from xgw.cli.heads import END, Repeatable
-from xgw.cli.receiving import MAX_BODY_READ, Body, BodyReader, ClientSocket, LengthReader, Unreader
+from xgw.cli.receiving import (
+    MAX_BODY_READ,
+    Body,
+    BodyReader,
+    ChunkedReader,
+    ClientSocket,
+    LengthReader,
+    Unreader,
+)
 from xgw.cli.refusals import MAX_HEAD_BYTES, HeadTooLarge
 
 MAX_CHUNK_LINE_BYTES = 1024
@@ -66,6 +74,7 @@ class ClientRequest(Request):  # type: ignore[misc]
         if isinstance(reader, parsed.LengthReader):
             reader = LengthReader(self.unreader, reader.length)
         if codings:
+            reader = ChunkedReader(self, self.unreader)
             reader.limit_chunk_size_line = MAX_CHUNK_LINE_BYTES
         # gunicorn would answer 100 before the application has seen the request.
         asks = self.unreader.sock if self._expected_100_continue else None

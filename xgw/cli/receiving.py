@@ -151,6 +151,10 @@ class Rooms:
 ROOMS = Rooms()
 
 
+LARGEST_CHUNK = (1 << 63) - 1
+"""A size that no one means: other servers may read its last digits alone."""
+
+
 class Unreader(SocketUnreader):  # type: ignore[misc]
     """Where the parser reads from: the whole of a head is there already, a body may pause."""
 
@@ -209,6 +213,24 @@ class LengthReader(parsed.LengthReader):  # type: ignore[misc]
                     return
             left -= filled
             buffered = b""
+
+
+class ChunkedReader(parsed.ChunkedReader):  # type: ignore[misc]
+    """A chunked body. What cannot become a chunk is refused at once, not when silence ends it."""
+
+    def parse_chunk_size(
+        self, unreader: Unreader, data: bytes | None = None
+    ) -> tuple[int, bytes | None]:
+        """The size of the next chunk, and what came behind its line."""
+        line = bytearray(data or b"")
+        while (end := line.find(b"\n")) < 0 and len(line) <= self.limit_chunk_size_line:
+            self.read_into(unreader, line)
+        if end >= 0 and line[end - 1 : end] != b"\r":
+            raise parsing.InvalidChunkSize(bytes(line[:end]))
+        found: tuple[int, bytes | None] = super().parse_chunk_size(unreader, bytes(line))
+        if found[0] > LARGEST_CHUNK:
+            raise parsing.InvalidChunkSize(bytes(line[:end]))
+        return found
 
 
 class Body(parsed.Body):  # type: ignore[misc]
