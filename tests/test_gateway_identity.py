@@ -26,6 +26,9 @@ from scripted_model import (
     whole,
 )
 from xgw import ids
+from xgw.config import Gateway
+from xgw.errors import ApiError
+from xgw.gateway.identity import REPEATED, read_identity
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +142,13 @@ def test_blanks_around_a_header_are_no_part_of_it(gate: Gate) -> None:
     for value in (b"X-Session-Id: blank", b"X-Session-Id:blank \t", b"X-Session-Id: \t blank  "):
         assert gate.write(value + b"\r\n", chat()).headers["x-session-id"] == "blank"
     assert gate.session("blank")["turn_count"] == 3
+
+
+def test_a_header_that_comes_twice_and_differs_is_refused() -> None:
+    with pytest.raises(ApiError) as refused:
+        read_identity(Gateway(), {"x-session-id": f"a{REPEATED}b"}, {}, None)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_session_id")
+    assert "comes twice" in refused.value.message
 
 
 def test_keys_are_compared_byte_for_byte(gate: Gate) -> None:

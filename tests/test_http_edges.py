@@ -278,6 +278,28 @@ def test_a_head_that_comes_again_with_another_header_is_another(server: ServerPr
             assert client.answer().json["HTTP_X_TWO"] == value
 
 
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        (["X-Session-Id: a", "x-session-id: a"], {"HTTP_X_SESSION_ID": "a"}),
+        (["X-Session-Id: a", "x-session-id: b"], {"HTTP_X_SESSION_ID": "a\nb"}),
+        (["X-Session-Id: a,b"], {"HTTP_X_SESSION_ID": "a,b"}),
+        (
+            ["X-Task-Id: t", "X-Turn-Id: a", "X-Turn-Id: a", "X-Other: a", "X-Other: a"],
+            {"HTTP_X_TASK_ID": "t", "HTTP_X_TURN_ID": "a", "HTTP_X_OTHER": "a,a"},
+        ),
+    ],
+)
+def test_an_identifier_that_comes_twice_is_no_third_one(
+    server: ServerProcess, sent: list[str], got: dict[str, str]
+) -> None:
+    with Client(server) as client:
+        for _ in range(3):
+            client.send(post("/headers", *sent, "Content-Length: 0"))
+            environ = client.answer().json
+            assert {name: environ[name] for name in got} == got
+
+
 def test_requests_with_the_same_head_are_sent_ahead(server: ServerProcess) -> None:
     one, three = (post("/v1/chat/completions", f"Content-Length: {size}") for size in (1, 3))
     with Client(server) as client:

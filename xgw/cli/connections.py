@@ -28,12 +28,15 @@ from xgw.cli.receiving import (
     Unreader,
 )
 from xgw.cli.refusals import MAX_HEAD_BYTES, HeadTooLarge
+from xgw.gateway.identity import HEADERS, REPEATED
 
 MAX_CHUNK_LINE_BYTES = 1024
 
 LINGER_SECONDS = 10.0
 LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 64 << 20
+
+_IDENTIFIERS = frozenset(name.upper() for name in HEADERS.values())
 
 _HEALTH = b"GET /health "
 _CALLS = (b"POST /v1/", b"POST /s/")
@@ -64,6 +67,7 @@ class ClientRequest(Request):  # type: ignore[misc]
         return request
 
     def set_body_reader(self) -> None:
+        self.headers = _each_once(self.headers)
         self.unreader.in_head = False
         self.max_buffer_headers = MAX_HEAD_BYTES
         codings = [value for name, value in self.headers if name == "TRANSFER-ENCODING"]
@@ -95,6 +99,18 @@ class ClientRequest(Request):  # type: ignore[misc]
             self.must_close = True
         # A head that is kept asks for no end of its connection.
         return self.must_close if self.known is not None else cast(bool, super().should_close())
+
+
+def _each_once(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers, an identifier that comes again as one: WSGI makes a new one of several."""
+    named = [header for header in headers if header[0] in _IDENTIFIERS]
+    values: dict[str, list[str]] = {}
+    for name, value in named:
+        values.setdefault(name, []).append(value)
+    if len(values) == len(named):
+        return headers
+    joined = [(name, REPEATED.join(dict.fromkeys(given))) for name, given in values.items()]
+    return [*(header for header in headers if header[0] not in _IDENTIFIERS), *joined]
 
 
 class ClientParser(RequestParser):  # type: ignore[misc]

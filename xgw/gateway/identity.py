@@ -18,6 +18,9 @@ from xgw.frozen import frozen
 
 OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id", "parent_turn_id"})
 HEADERS = {what: f"x-{what.replace('_', '-')}" for what in OWN_KEYS}
+REPEATED = "\n"
+"""Between the values of a header in `HEADERS` that came more than once; no value holds one."""
+
 USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
 NOTED_CHARACTERS = 256
@@ -76,6 +79,8 @@ def read_identity(
         seen = [(spec, text) for spec in sources if (text := _read(spec, headers, fields))]
         if header is None and url is None and not seen and what not in own:
             return None
+        if header is not None and REPEATED in header:
+            raise _invalid(f"{what} cannot be used: its header comes twice, and differs", what)
         given = [("metadata", own.get(what)), ("header", header), ("url", url)]
         return _first(what, given, seen, others)
 
