@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 # The tests of a file share their servers; the files are taken in the order in which they stand.
-SHARED_BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SHARED_BY_FILE := --maxprocesses 5 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

@@ -65,9 +65,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: tests wait for processes and sockets most of their time."""
+    """More than there are cores: tests wait for processes and sockets much of their time."""
     usable = getattr(os, "sched_getaffinity", None)
-    return (len(usable(0)) if usable else os.cpu_count() or 1) + 2
+    return (len(usable(0)) if usable else os.cpu_count() or 1) + 3
 
 
 @pytest.hookimpl(trylast=True)
