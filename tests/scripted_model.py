@@ -71,6 +71,11 @@ class Model:
         self.asked.clear()
         self._usual = None
 
+    def was_asked(self) -> bool:
+        """Whether a request has come that a planned answer is on its way to."""
+        with self._lock:
+            return bool(self.asked)
+
     def check(self) -> None:
         """A test ended: nothing was asked that was not planned, and everything was asked."""
         left, more = len(self._planned), self._unplanned

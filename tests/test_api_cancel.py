@@ -91,6 +91,7 @@ def test_a_stream_ends_with_one_error_event(gate: Gate, session: str | None) -> 
 def test_a_request_that_still_waits_is_answered_409(gate: Gate, streamed: bool) -> None:
     gate.model.will(stream(HANG))
     connection = gate.send(chat(stream=streamed, **named(f"waits-{streamed}")))
+    eventually(gate.model.was_asked)
     eventually(lambda: gate.all(Turn, Turn.status == "running"))
     (turn,) = gate.all(Turn, Turn.status == "running")
     assert cancel(gate, turn["id"], {}).json["status"] == "cancelled"
@@ -113,6 +114,7 @@ def test_all_requests_of_a_turn_are_cancelled(gate: Gate) -> None:
 def test_a_client_that_takes_nothing_is_cut_off(gate: Gate) -> None:
     gate.model.will(stream(*[delta("x" * 60_000)] * 400, HANG))
     connection = gate.send(chat(stream=True, **named("unread")))
+    eventually(gate.model.was_asked)
     eventually(lambda: gate.all(Turn, Turn.status == "running"))
     turn_id = gate.turns("unread")[0]["id"]
     assert cancel(gate, turn_id).json["ended_by"] == "user_cancel"

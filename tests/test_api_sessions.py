@@ -288,6 +288,7 @@ def test_what_is_under_way_is_cancelled_first(gate: Gate, streamed: bool) -> Non
     key = f"busy-{streamed}"
     gate.model.will(stream(delta("so far"), HANG))
     connection = gate.send(chat(stream=streamed, **named(key)))
+    eventually(gate.model.was_asked)
     eventually(lambda: gate.all(Session, Session.session_key == key))
     if streamed:
         reading = Reading(connection)
