@@ -37,7 +37,7 @@ NAMED: Row = {
     "noted": {"model": "m", "handoffs": ("noting",)},
     "noting": {"model": "m", "tools": ("remember",)},
     "quick": agent(handoffs=("slow",)),
-    "slow": {"model": "m", "tools": ("stuck",), "limits": {"max_seconds": 0.2}},
+    "slow": {"model": "m", "tools": ("stuck",), "limits": {"max_seconds": 2}},
 }
 
 

@@ -27,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentGate]:
         "session": {"max_session_tokens": 20},
         "cost": {"max_turn_cost_usd": 0.001},
         "dear": {"max_session_cost_usd": 0.001},
-        "quick": {"max_seconds": 0.2},
+        "quick": {"max_seconds": 2},
     }
     named = {name: agent(limits=table) for name, table in limits.items()}
     named["small"] = agent(context={"window": 5})
