@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from filled_store import FilledStore, at
 from recorded import KNOWN, Recorded, recorded, result, tool
 from xgw import clock
+from xgw.frozen import changed
 from xgw.recording.edits import Edits
 from xgw.store.database import Store
 from xgw.store.migrations import migrate
@@ -47,7 +47,7 @@ def plain(scene: Recorded) -> None:
     request.retry("fallback")
     request.succeed(LONG)
     scene.turn().fail()
-    scene.turn().succeed(usage=replace(KNOWN, source="estimated"))
+    scene.turn().succeed(usage=changed(KNOWN, source="estimated"))
 
 
 def in_sessions(scene: Recorded) -> None:
@@ -56,7 +56,7 @@ def in_sessions(scene: Recorded) -> None:
         scene.turn(session, first=True).succeed(LONG)
     beside = [scene.turn(session) for session in sessions for _ in range(2)]
     for request in reversed(beside):
-        request.succeed(usage=replace(KNOWN, cached_tokens=None))
+        request.succeed(usage=changed(KNOWN, cached_tokens=None))
     edits = Edits(scene.writer)
     edits.change_session("default", sessions[0].id, {"status": "closed", "metadata": {"a": 1}})
     edits.change_session("default", sessions[0].id, {"metadata": {"a": 1}, "title": "new"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from recorded import KNOWN, Recorded, Request, ended, message, recorded, result,
 from servers import DEADLINE
 from xgw import clock, ids
 from xgw.events import TEXT_LIMIT, TYPES, Envelope
+from xgw.frozen import changed
 from xgw.recording.facts import SessionFacts, TurnEnd, TurnFacts
 from xgw.recording.lifecycle import IllegalMove
 from xgw.recording.requests import Closing, Ending, Opening
@@ -129,9 +129,9 @@ def test_a_result_that_comes_late_is_a_step_of_its_own(scene: Recorded) -> None:
     one, two = tool(1), tool(2)
     request.ask_for_tools(one, two)
     scene.again(request, resumed="tool_result", results=(result(one),)).succeed()
-    late = replace(result(two).end, step_id=ids.mint("step"), name="look_up", late=True)
+    late = changed(result(two).end, step_id=ids.mint("step"), name="look_up", late=True)
     count = len(scene.types())
-    arrived = replace(result(two), end=late)
+    arrived = changed(result(two), end=late)
     scene.again(request, reopened="tool_result", results=(arrived,)).succeed()
     assert scene.types()[count : count + 6] == [
         "turn.updated",
@@ -204,7 +204,7 @@ def test_turns_whose_time_ran_out(scene: Recorded) -> None:
 def test_a_request_that_xgw_refuses_is_a_turn(scene: Recorded) -> None:
     request = Request(scene, scene.turn().scope)
     turn = ids.mint("turn")
-    scope = replace(request.scope, turn_id=turn, run_id=ids.mint("run"))
+    scope = changed(request.scope, turn_id=turn, run_id=ids.mint("run"))
     count = len(scene.types())
     at = clock.now()
     facts = TurnFacts(scope, at, "chat.completions", None, None)
@@ -289,7 +289,7 @@ def test_no_change_without_its_event_and_no_event_without_its_change(scene: Reco
 def test_a_turn_of_a_session_that_is_gone_fails_alone(scene: Recorded) -> None:
     turn = ids.mint("turn")
     request = scene.turn()
-    scope = replace(request.scope, session_id="sess_gone", turn_id=turn, run_id=ids.mint("run"))
+    scope = changed(request.scope, session_id="sess_gone", turn_id=turn, run_id=ids.mint("run"))
     facts = TurnFacts(scope, clock.now(), "chat.completions", "x", None)
     opening = Opening(scope, clock.now(), turn=facts, attempt=Request(scene, scope).attempt)
     ticket = scene.recorder.begin(opening, ())

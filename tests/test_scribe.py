@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from locking import holder
 from recorded import Recorded, attempt, ended, message, recorded, result, tool
 from servers import DEADLINE, eventually
 from xgw import clock, ids
+from xgw.frozen import changed
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
 from xgw.recording.following import Following
 from xgw.recording.notes import perform
@@ -300,8 +300,8 @@ def test_it_is_gone_right_before_a_commit(tmp_path: Path, caplog: pytest.LogCapt
         comes.set()
         eventually(lambda: scribes[0].is_there)
         assert ending.end is not None
-        later = replace(ending.end, ended_at=clock.now())
-        crowded.expect_written(crowded.crowd(first=replace(ending, end=later)))
+        later = changed(ending.end, ended_at=clock.now())
+        crowded.expect_written(crowded.crowd(first=changed(ending, end=later)))
         assert scribes[0].has_gone
         assert crowded.turns() == (ROUNDS + 1) * CROWD + 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from recorded import KNOWN, Recorded, ended, recorded
 from servers import DEADLINE
 from xgw import clock
+from xgw.frozen import changed
 from xgw.recording.facts import TurnEnd
 from xgw.values import Usage
 
@@ -35,7 +35,7 @@ def test_sums_and_indexes_hold_when_requests_run_at_once(scene: Recorded) -> Non
         go.wait(DEADLINE)
         for n in range(per_thread):
             request = scene.turn(session)
-            usage = replace(KNOWN, input_tokens=number, cached_tokens=None)
+            usage = changed(KNOWN, input_tokens=number, cached_tokens=None)
             if n % 5 == 0:
                 request.retry()
             request.succeed(usage=usage)
@@ -135,7 +135,7 @@ def test_where_a_sum_comes_from(scene: Recorded, sources: list[Any], expected: s
         elif source == "cut":
             end = ended("error", error_type="interrupted", answered=True, partial_output="Hel")
         else:
-            usage = Usage(source=source) if source is None else replace(KNOWN, source=source)
+            usage = Usage(source=source) if source is None else changed(KNOWN, source=source)
             end = ended("success", usage=usage, answered=True)
         other.end(end)
     assert scene.row("turns", request.scope.turn_id)["usage_source"] == expected

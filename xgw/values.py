@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Literal
 
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 
 UsageSource = Literal["provider", "estimated", "partial"]
 DeltaKind = Literal["text", "reasoning", "tool_arguments", "refusal"]
@@ -66,7 +65,7 @@ class Answer:
     finish_reason_raw: str | None = None
     usage: Usage | None = None
     model: str | None = None
-    names: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    names: tuple[str, ...] | None = None
     """The fields of the one JSON object that it came as; None where that was no strict JSON."""
 
     def message(self) -> dict[str, Any]:

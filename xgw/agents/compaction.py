@@ -9,7 +9,7 @@ end: a crash before leaves everything as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
@@ -22,6 +22,7 @@ from xgw.agents.parts import Parts
 from xgw.agents.summary import ask_for_summary
 from xgw.errors import ApiError
 from xgw.exchange.exchange import Exchange, GaveUp
+from xgw.frozen import changed
 from xgw.providers.transport import Call, Cancelled
 from xgw.queries import wording
 from xgw.recording.facts import AttemptEnd, CompactionEnd, CompactionStart, Retry, Scope
@@ -208,7 +209,7 @@ class Compactor:
             exchange.trial.close_response()
         ended, stored = exchange.trial.succeeded(answer)
         # No tool was offered: nobody is going to run what the model made up.
-        self._record(exchange, replace(ended, tool_calls=None), stored)
+        self._record(exchange, changed(ended, tool_calls=None), stored)
         return answer
 
     def _failed(self, exchange: Exchange, failure: UpstreamFailure) -> str:
@@ -271,7 +272,7 @@ class Compactor:
         }
         stored = self._stored(told)
         output = wording.compaction_words(told)
-        end = replace(end, output=output, output_payload=stored.hash)
+        end = changed(end, output=output, output_payload=stored.hash)
         self.ticket = self.parts.record.end_compaction(self.scope, end, [stored])
 
     def _stored(self, told: dict[str, Any]) -> Stored:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from typing import Any
 
 from xgw.exchange.exchange import GaveUp, Opened
+from xgw.frozen import changed
 from xgw.values import Answer, ToolCall
 
 
@@ -40,7 +40,7 @@ def with_ids(
     seen: set[str | None] = {None, ""}
     for call in answer.tool_calls[: len(asked)]:
         if call.tool_call_id in seen:
-            call = replace(call, tool_call_id=f"call_{secrets.token_hex(12)}")
+            call = changed(call, tool_call_id=f"call_{secrets.token_hex(12)}")
         seen.add(call.tool_call_id)
         calls.append(call)
     if tuple(calls) == answer.tool_calls:
@@ -50,5 +50,5 @@ def with_ids(
         {**c, "message": {**c["message"], "tool_calls": named}} if c["index"] == 0 else c
         for c in answer.choices
     ]
-    answer = replace(answer, choices=choices, tool_calls=tuple(calls))
+    answer = changed(answer, choices=choices, tool_calls=tuple(calls))
     return answer, {**received, "tool_calls": named}, tuple(calls)

@@ -31,6 +31,7 @@ from xgw.agents.tools import Suspended
 from xgw.agents.turns import Turn, Wanted
 from xgw.errors import ApiError
 from xgw.exchange.exchange import Exchange, GaveUp
+from xgw.frozen import changed
 from xgw.providers.transport import Call, Cancelled
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import AttemptEnd, MessageFacts, Retry, TurnEnd
@@ -279,7 +280,7 @@ class Loop:
             return ()
         inside = self._start.inside
         if inside is not None:
-            said = replace(said, metadata={**(said.metadata or {}), "handoff": inside.step_id})
+            said = changed(said, metadata={**(said.metadata or {}), "handoff": inside.step_id})
         return (said,)
 
     # -- other agents --------------------------------------------------------------------------
@@ -363,7 +364,7 @@ class Loop:
         ending = Ending(
             scope=self._turn.scope,
             attempt=exchange.facts if exchange is not None and end is not None else None,
-            end=replace(end, ended_at=at) if end is not None else None,
+            end=changed(end, ended_at=at) if end is not None else None,
             failure=failure,
             messages=said,
             dropped_tools=closed.ends,

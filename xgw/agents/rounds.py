@@ -18,6 +18,7 @@ from xgw.agents.spent import Spent
 from xgw.agents.tools import Outcome, Round
 from xgw.agents.turns import Turn
 from xgw.exchange.means import Means
+from xgw.frozen import changed
 from xgw.providers.transport import Call
 from xgw.recording.agents import AgentRecord
 from xgw.recording.facts import MessageFacts, ToolEnd, ToolStart
@@ -114,7 +115,7 @@ class ToolSteps:
 
     def _shown(self, asked: Asked, number: int) -> PendingCall:
         one = asked.pending[number]
-        call = replace(one.call, arguments=self._means.masker.text(one.call.arguments))
+        call = changed(one.call, arguments=self._means.masker.text(one.call.arguments))
         if number not in asked.results:
             return replace(one, call=call)
         text, step_id = asked.results[number], asked.step_ids[number]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from xgw.agents.tools import Outcome
+from xgw.frozen import changed
 from xgw.recording.pending import Decision, PendingCall
 from xgw.values import ToolCall
 
@@ -42,7 +43,7 @@ def as_decided(one: PendingCall) -> ToolCall:
     arguments = one.decision.arguments if one.decision is not None else None
     if arguments is None:
         return one.call
-    return replace(one.call, arguments=arguments, arguments_json_valid=True, incomplete=False)
+    return changed(one.call, arguments=arguments, arguments_json_valid=True, incomplete=False)
 
 
 def outcome_of(position: int, decision: Decision | None) -> Outcome | None:

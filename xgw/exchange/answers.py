@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from xgw.frozen import changed
 from xgw.masking import Masker
 from xgw.recording.elements import text_of
 from xgw.values import Answer
@@ -31,8 +31,8 @@ def quotes_secret(answer: Answer, output: bytes, masker: Masker) -> bool:
 
 def without_secrets(answer: Answer, masker: Masker) -> Answer:
     """The answer as it may be stored, every secret in it masked."""
-    calls = [replace(call, arguments=masker.text(call.arguments)) for call in answer.tool_calls]
-    return replace(answer, choices=masker.value(answer.choices), tool_calls=tuple(calls))
+    calls = [changed(call, arguments=masker.text(call.arguments)) for call in answer.tool_calls]
+    return changed(answer, choices=masker.value(answer.choices), tool_calls=tuple(calls))
 
 
 def texts_of(answer: Answer) -> Iterable[str]:

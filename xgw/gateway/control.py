@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from xgw import clock, ids
 from xgw.errors import ApiError, conflict, internal, not_found, overloaded
 from xgw.exchange.calls import Calls
+from xgw.frozen import changed
 from xgw.gateway.placement import close_waiting
 from xgw.gateway.state import Sessions, SessionState
 from xgw.queries.runs import newest_of_turn
@@ -83,7 +83,7 @@ class Control:
 
     def _open(self, session: SessionState, wanted: SessionFacts) -> Ticket:
         """Whoever comes with its key waits until it is committed: it may be another one then."""
-        facts = replace(wanted, id=session.session_id, session_key=session.session_key)
+        facts = changed(wanted, id=session.session_id, session_key=session.session_key)
         taken = partial(self._sessions.give_way, session)
         session.last_ticket = ticket = self._edits.open_session(facts, taken)
         session.exists = session.is_empty = True

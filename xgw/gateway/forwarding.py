@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import field
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -20,7 +19,7 @@ from xgw.exchange.headers import Headers
 from xgw.exchange.means import Means
 from xgw.exchange.order import Endpoint, Order
 from xgw.exchange.routing import Router
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 from xgw.gateway.answering import Answering, Reply
 from xgw.gateway.conversation import Conversation, read_conversation
 from xgw.gateway.doorway import Doorway, Place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -14,7 +13,7 @@ import orjson
 from xgw import ids
 from xgw.config import Gateway
 from xgw.errors import ApiError, bad_request
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 
 OWN_KEYS = frozenset({"session_id", "turn_id", "task_id", "end_user_id", "parent_turn_id"})
 HEADERS = {what: f"x-{what.replace('_', '-')}" for what in OWN_KEYS}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from xgw import clock
 from xgw.events import TEXTS, TYPES
-from xgw.frozen import frozen
+from xgw.frozen import changed, frozen
 from xgw.portable.parsing import TABLES
 from xgw.portable.refusal import BadBundle
 from xgw.portable.shapes import shape_of
@@ -274,7 +273,7 @@ def _columns(model: type[models.Table]) -> dict[str, Column]:
 
 
 def _as_content(column: Column) -> Column:
-    return replace(column, may_be_left_out=True)
+    return changed(column, may_be_left_out=True)
 
 
 _TABLES = {

@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, BinaryIO
 
 from xgw import clock
-from xgw.frozen import frozen
+from xgw.frozen import changed, frozen
 from xgw.portable.bundle import spelled
 from xgw.portable.chosen import TABLES
 from xgw.portable.selection import Selection
@@ -71,7 +70,7 @@ def preview(store: Store, asked: Asked, format: str) -> Preview:
     with tempfile.TemporaryFile() as out:
         told = written(store, asked, FORMATS[format].write, out)
         size = out.tell()
-        again = replace(asked, redactor=asked.redactor.renewed())
+        again = changed(asked, redactor=asked.redactor.renewed())
         written(store, again, tally.write, out)
     return Preview(tally.parts, size, tally.masked, told)
 
@@ -133,10 +132,10 @@ def _of_first(
         if until is not None and clock.monotonic() > until:
             raise _OutOfTime
 
-    asked = replace(asked, before_row=before_row, redactor=asked.redactor.renewed())
+    asked = changed(asked, before_row=before_row, redactor=asked.redactor.renewed())
     if number is not None:
         roots = list(itertools.islice(selection, number))
-        asked = replace(asked, roots=roots, filter=asked.filter or {})
+        asked = changed(asked, roots=roots, filter=asked.filter or {})
     return preview(store, asked, format)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
 from importlib import metadata
 from platform import platform, python_version
 from typing import Any, BinaryIO
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from xgw import __version__, clock
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 from xgw.portable import kept
 from xgw.portable.bodies import Bodies
 from xgw.portable.bodiless import measured, without_contents

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import BinaryIO
 
-from xgw.frozen import frozen
+from xgw.frozen import changed, frozen
 from xgw.portable import bundle
 from xgw.portable.formats.chat import write_openai
 from xgw.portable.formats.curl import write_curl
@@ -64,7 +63,7 @@ def written(store: Store, asked: Asked, writer: Writer, out: BinaryIO) -> list[s
         for _ in range(MOST_PASSES - 1):
             if not asked.redactor.is_outdated:
                 break
-            asked = replace(asked, redactor=asked.redactor.renewed())
+            asked = changed(asked, redactor=asked.redactor.renewed())
             out.seek(start)
             out.truncate()
             told = _once(store, asked, writer, out)

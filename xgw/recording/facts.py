@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import field
 from typing import Any
 
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 from xgw.values import Usage
 
 

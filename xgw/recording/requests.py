@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import field
 
-from xgw.frozen import frozen
+from xgw.frozen import field, frozen
 from xgw.recording import (
     attempts,
     checkpoints,

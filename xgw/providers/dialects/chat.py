@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
+from xgw.frozen import changed
 from xgw.providers.dialects.chat_assembly import ChoiceState
 from xgw.providers.dialects.chat_calls import StreamedCall
 from xgw.providers.dialects.chat_completion import (
@@ -289,7 +290,7 @@ def with_readable_calls(events: list[bytes], answer: Answer) -> tuple[list[bytes
     read = stream.answer()
     if read.tool_calls == answer.tool_calls:
         return repaired, answer
-    return repaired, replace(answer, choices=read.choices, tool_calls=read.tool_calls)
+    return repaired, changed(answer, choices=read.choices, tool_calls=read.tool_calls)
 
 
 def completion_from_stream(events: Iterable[SseEvent]) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import field
 
 from xgw.frozen import frozen
 from xgw.providers.transport.origins import Origin, find_target
@@ -54,7 +53,7 @@ class UpstreamRequest:
     method: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: Piece | tuple[Piece, ...] = field(default=b"", repr=False)
+    body: Piece | tuple[Piece, ...] = b""
     direct: bool = False
 
     @property
