@@ -86,14 +86,14 @@ def test_what_is_packed_at_once_is_the_same(number: int, value: Any) -> None:
     cut, texts = shortened(payload)
     kept = {name: {"payload": _hash(text)} for name, text in texts.items()}
     step_by_step = packed(laid_out(cut | kept, TURN, None))
-    at_once = packed_at_once(number, payload, (TURN, None), _hash)
+    at_once = packed_at_once(number, payload, TURN, None, _hash)
     assert at_once == (None if isinstance(value, dict | list) else step_by_step)
 
 
 @pytest.mark.parametrize("text", ["a" * 4097, "ä" * 1025])
 def test_what_is_perhaps_to_be_cut_is_not_packed_at_once(text: str) -> None:
     payload: dict[str, Any] = {**dict.fromkeys(LAYOUTS[13]), "text": text}
-    assert packed_at_once(13, payload, (TURN, None), _hash) is None
+    assert packed_at_once(13, payload, TURN, None, _hash) is None
 
 
 def _hash(text: str) -> str:

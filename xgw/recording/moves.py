@@ -25,16 +25,9 @@ def emit(
     step_id: str | None = None,
 ) -> None:
     """An event under a turn's identifiers."""
-    tx.emit(
-        type,
-        at,
-        scope.project_id,
-        payload,
-        session_id=scope.session_id,
-        turn_id=scope.turn_id,
-        run_id=None if type.startswith("turn.") else scope.run_id,
-        step_id=step_id,
-    )
+    run_id = None if type.startswith("turn.") else scope.run_id
+    session_id, turn_id = scope.session_id, scope.turn_id
+    tx.emit(type, at, scope.project_id, payload, session_id, turn_id, run_id, step_id)
 
 
 def apply(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
 
 from xgw.recording import sessions
 from xgw.recording.facts import AttemptEnd, AttemptFacts, Scope
@@ -10,6 +10,8 @@ from xgw.store.held import HeldRow
 from xgw.store.transaction import Transaction
 
 COUNTERS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "total_tokens")
+
+_counts = attrgetter(*COUNTERS)
 
 UNKNOWN = (
     "SELECT 1 FROM steps WHERE {column} = ? AND step_type = 'llm_call' AND usage_source IS NULL "
@@ -46,8 +48,7 @@ def _add_usage(tx: Transaction, row: HeldRow, end: AttemptEnd, *, column: str, a
         row.set({"usage_source": "partial" if partial else source})
     else:
         row.set({"usage_source": _joined(known, source)})
-    amounts: dict[str, Any] = {name: getattr(end.usage, name) for name in COUNTERS}
-    row.add({**amounts, "cost_usd": end.cost_usd})
+    row.add({**dict(zip(COUNTERS, _counts(end.usage), strict=True)), "cost_usd": end.cost_usd})
 
 
 def _joined(known: str, source: str | None) -> str:

@@ -29,7 +29,7 @@ TOTALS = (
     "attempts",
 )
 FINALS = ("final_output", "final_provider_name", "final_model")
-READ_AT_END = ("turn_index", "user_input", "started_at", "exclusive_key", *FINALS, *TOTALS)
+READ_AT_END = ("turn_index", "user_input", "exclusive_key", *FINALS, *TOTALS)
 CLEARED = {"ended_by": None, "error_type": None, "error_message": None, "ended_at": None}
 SHOWN_AT_END = ("status", "ended_by", *FINALS, "finish_reason", "latency_ms", *TOTALS)
 
@@ -192,7 +192,7 @@ def end_turn(tx: Transaction, scope: Scope, end: TurnEnd) -> None:
     """A turn and its run end: `run.completed`, `turn.completed` with the turn's totals."""
     status, at = STATUS_OF_CAUSE[end.ended_by], end.ended_at
     so_far = tx.row("turns", scope.turn_id)
-    known = {name: so_far.get(name) for name in READ_AT_END} if so_far else {}
+    known = {**so_far.plain(READ_AT_END), "started_at": so_far.get("started_at")} if so_far else {}
     for name in ("user_input", "final_output"):
         known[name] = tx.text_in(known.get(name))
     latency = elapsed_ms(known.get("started_at"), at)
@@ -290,7 +290,7 @@ def _completed_payload(
     return {
         **head,
         "completed_at": clock.to_rfc3339(turn["ended_at"]),
-        **{name: turn.get(name) for name in SHOWN_AT_END},
+        **dict(zip(SHOWN_AT_END, map(turn.get, SHOWN_AT_END), strict=True)),
         "error": error_payload(turn["error_type"], turn["error_message"]),
         "session_total_tokens": session_tokens,
     }

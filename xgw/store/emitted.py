@@ -69,7 +69,7 @@ def written(event: Told, keep: Keep) -> tuple[Row, Told]:
         ids = _packed_ids(session, turn, run, step)
         # An id that was not minted stays as it is, and may be of any length.
         if not isinstance(ids[0], str) and not isinstance(ids[1], str):
-            laid = packed_at_once(number, payload, (turn, session), keep)
+            laid = packed_at_once(number, payload, turn, session, keep)
             if laid is not None:
                 return (type, clock.to_microseconds(at), project, *ids, laid), event
     cut, texts = shortened(payload)
@@ -96,10 +96,12 @@ def stored_again(envelope: Envelope) -> Row:
 @lru_cache(maxsize=256)
 def _packed_ids(
     session: str | None, turn: str | None, run: str | None, step: str | None
-) -> tuple[str | bytes | None, ...]:
-    return (
+) -> tuple[str | bytearray | None, ...]:
+    ids = (
         session and packed_id(session, "sess"),
         turn and packed_id(turn, "turn"),
         run and packed_id(run, "run"),
         step and packed_id(step, "step"),
     )
+    # sqlite3 binds these as they are; for bytes it looks for an adapter each time.
+    return tuple(bytearray(id) if isinstance(id, bytes) else id for id in ids)

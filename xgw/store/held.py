@@ -7,7 +7,7 @@ table gets one statement for all of them, and an index each row once, in its las
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xgw import clock
@@ -38,6 +38,10 @@ class HeldRow:
         """
         value = self.values.get(column)
         return clock.to_db(value) if isinstance(value, datetime.datetime) else value
+
+    def plain(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Several columns that hold no time."""
+        return dict(zip(columns, map(self.values.get, columns), strict=True))
 
     def set(self, changes: Values) -> None:
         """Change columns."""
@@ -90,11 +94,18 @@ class HeldRows:
         self._numbers[table, owner] = number + count
         return number
 
-    def take(self) -> list[tuple[str, list[HeldRow]]]:
-        """Everything that is held, parents first; it is the caller's to write, all at once."""
-        taken = [(table, list(rows.values())) for table, rows in self._rows.items() if rows]
-        for rows in self._rows.values():
-            rows.clear()
+    def take(self) -> list[tuple[str, list[dict[str, Any]], list[HeldRow]]]:
+        """Everything that is held, parents first; it is the caller's to write, all at once.
+
+        For each table the new rows' values, and the rows that the file has.
+        """
+        taken = []
+        for table, rows in self._rows.items():
+            if rows:
+                new = [row.values for row in rows.values() if row.changes is None]
+                known = [row for row in rows.values() if row.changes is not None]
+                taken.append((table, new, known))
+                rows.clear()
         self._numbers.clear()
         self._any = False
         return taken

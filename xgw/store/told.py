@@ -95,31 +95,28 @@ def packed(laid: dict[str, Any] | list[Any]) -> str | bytes:
 
 
 def packed_at_once(
-    number: int, payload: dict[str, Any], own: tuple[str | None, str | None], keep: Keep
+    number: int, payload: dict[str, Any], turn_id: str | None, session_id: str | None, keep: Keep
 ) -> bytes | None:
     """What is written of a payload of this layout, its long texts kept by themselves.
 
     It comes to the same as `shortened`, `laid_out` and `packed` do one after the other, and looks
-    at each value once. `own` are the turn's and the session's id. None where there is perhaps a
+    at each value once. The ids are the event's own. None where there is perhaps a
     text to be cut, or something inside of a value: few have either.
     """
-    laid = without_known([number, *payload.values()], *own)
+    laid = without_known([number, *payload.values()], turn_id, session_id)
     names = _PLACES[number]
     for place, value in enumerate(laid):
-        if value is None:
-            continue
         kind = type(value)
         if kind is str:
             length = len(value)
-            if value in _BY_WORD:
-                laid[place] = _BY_WORD[value]
-            elif length in _LENGTHS:
+            if length in _LENGTHS:
                 laid[place] = _short_text(value)
-            elif length >= LONG:
-                if not is_surely_short(value):
-                    return None
-                if names[place] in TEXTS:
-                    laid[place] = packed_hash(keep(value))
+            elif length < LONG:
+                laid[place] = _BY_WORD.get(value, value)
+            elif not is_surely_short(value):
+                return None
+            elif names[place] in TEXTS:
+                laid[place] = packed_hash(keep(value))
         elif kind is dict or kind is list:
             return None
     return _encode(laid)

@@ -39,7 +39,8 @@ UNLESS_THERE = (
 )
 # Few sizes, so that SQLite has each statement compiled; what one request brings is one statement.
 SIZES = (*range(1, 17), 32, 64)
-_LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in range(SIZES[-1] + 1)]
+_MOST = SIZES[-1]
+_LARGEST = [max(size for size in SIZES if size <= max(1, rows)) for rows in range(_MOST + 1)]
 """The size of the statement that so many rows begin with."""
 
 _statements: dict[tuple[Any, ...], str] = {}
@@ -170,11 +171,10 @@ class Transaction:
         """Write what is held; from here on the file alone tells."""
         if not self._held:
             return
-        for table, rows in self._held.take():
-            new = [row.values for row in rows if row.changes is None]
+        for table, new, known in self._held.take():
             for columns, alike in itertools.groupby(new, tuple):
-                self.insert_all("INSERT", table, columns, [row.values() for row in alike])
-            for row in rows:
+                self.insert_all("INSERT", table, columns, [*map(dict.values, alike)])
+            for row in known:
                 if row.changes:
                     self._update(table, row.changes, {"id": row.values["id"]})
 
@@ -262,13 +262,14 @@ class Transaction:
 
         At once, held rows are not looked at. Returns the last one's rowid, 0 without any.
         """
-        at = last = 0
-        while at < len(rows):
-            count = _LARGEST[min(len(rows) - at, SIZES[-1])]
-            values = [*itertools.chain.from_iterable(rows[at : at + count])]
+        at, last, left = 0, 0, len(rows)
+        while left:
+            count = _LARGEST[left] if left <= _MOST else _MOST
+            some = rows if count == left and not at else rows[at : at + count]
+            values = [*itertools.chain.from_iterable(some)]
             cursor = self._connection.execute(_insert(verb, table, columns, count, clash), values)
             last = cursor.lastrowid or last
-            at += count
+            at, left = at + count, left - count
         return last
 
     # -- events --------------------------------------------------------------------------------
@@ -279,7 +280,6 @@ class Transaction:
         at: datetime.datetime,
         project_id: str,
         payload: dict[str, Any],
-        *,
         session_id: str | None = None,
         turn_id: str | None = None,
         run_id: str | None = None,
