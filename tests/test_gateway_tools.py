@@ -10,6 +10,7 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import (
+    DONE,
     HANG,
     Row,
     asks_for,
@@ -205,6 +206,35 @@ def test_results_with_a_user_message_continue(gate: Gate) -> None:
 
 
 # -- late, unknown, repeated -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_calls_of_one_answer_that_share_an_id_are_a_step_each(gate: Gate, streamed: bool) -> None:
+    calls = [call("look", "look", f'{{"at": {n}}}') for n in range(2)]
+    pieces = [{"index": n} | each for n, each in enumerate(calls)]
+    in_pieces = stream(delta(None, tool_calls=pieces), finish("tool_calls"), DONE)
+    gate.model.will(in_pieces if streamed else whole(completion(None, *calls)), says("done"))
+    place = named(f"alike-{streamed}")
+    first = gate.turn(gate.post(chat("look", stream=streamed, **place)))
+    awaited = gate.steps(first, "tool_call")
+    assert [s["metadata"]["arguments"] for s in awaited] == ['{"at": 0}', '{"at": 1}']
+    history = [user("look"), said(None, *calls), result("look", "same"), result("look", "same")]
+    turn = gate.turn(gate.post(chat(*history, **place)))
+    assert (turn["status"], turn["tool_calls"], turn["llm_calls"]) == ("success", 2, 2)
+    tools = gate.steps(turn, "tool_call")
+    assert [s["id"] for s in tools] == [s["id"] for s in awaited]
+    assert [s["status"] for s in tools] == ["success"] * 2
+    assert [m["role"] for m in gate.messages(turn)] == [
+        *("user", "assistant", "tool", "tool", "assistant")
+    ]
+
+
+def test_a_call_that_is_asked_for_again_while_it_is_awaited_is_one(gate: Gate) -> None:
+    gate.model.will(asks_for("again"), asks_for("again"), says("done"))
+    for _ in range(2):  # the client has not got the first answer
+        gate.post(chat("look", **named("twice", "t")))
+    turn = gate.turn(gate.post(chat(*asked("again"), result("again"), **named("twice", "t"))))
+    assert (turn["status"], turn["tool_calls"]) == ("success", 1)
 
 
 def test_a_late_result_reopens_the_turn_and_adds_a_step(gate: Gate) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from xgw import clock, ids
 from xgw.gateway.conversation import Conversation
@@ -135,7 +136,7 @@ class Placement:
         self, turn: TurnState, call_id: str, element: dict[str, object], arrival: Arrival
     ) -> Arrived | None:
         """A result for an open tool, or a late one for a tool that has ended; None for neither."""
-        tool = turn.open_tools.pop(call_id, None)
+        tool = turn.take_open_tool(call_id)
         late = tool is None
         tool = tool or turn.ended_tools.get(call_id)
         if tool is None:
@@ -192,10 +193,10 @@ def drop_open_tools(turn: TurnState, at: datetime.datetime) -> tuple[ToolEnd, ..
     now, moment = clock.together()
     # They end with the turn: what went by since does not count for either.
     moment -= (now - at).total_seconds()
-    ends = tuple(_no_result(tool, at, moment) for tool in turn.open_tools.values())
-    turn.ended_tools.update(turn.open_tools)
+    tools = list(chain.from_iterable(turn.open_tools.values()))
+    turn.ended_tools.update({tool.tool_call_id: tool for tool in tools})
     turn.open_tools.clear()
-    return ends
+    return tuple(_no_result(tool, at, moment) for tool in tools)
 
 
 def _no_result(tool: OpenTool, at: datetime.datetime, moment: float) -> ToolEnd:
