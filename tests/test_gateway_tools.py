@@ -10,6 +10,7 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import (
+    CUT,
     DONE,
     HANG,
     Row,
@@ -235,6 +236,51 @@ def test_a_call_that_is_asked_for_again_while_it_is_awaited_is_one(gate: Gate) -
         gate.post(chat("look", **named("twice", "t")))
     turn = gate.turn(gate.post(chat(*asked("again"), result("again"), **named("twice", "t"))))
     assert (turn["status"], turn["tool_calls"]) == ("success", 1)
+
+
+@pytest.mark.parametrize("ends", ["fails", "says nothing", "is cut short"])
+def test_a_user_message_after_results_that_came_before_begins_a_turn(gate: Gate, ends: str) -> None:
+    second = {
+        "fails": whole({"error": {"message": "down"}}, status="503 Down"),
+        "says nothing": says(""),
+        "is cut short": stream(delta("so f"), CUT),
+    }[ends]
+    gate.model.will(asks_for("u1"), second, says("next"), says("again"))
+    place = named(f"moved on: {ends}")
+    history = [*asked("u1"), result("u1")]
+    gate.post(chat("look", **place))
+    first = gate.turn(gate.post(chat(*history, stream=ends == "is cut short", **place)))
+    # The client has no answer to keep.
+    after = gate.turn(gate.post(chat(*history, user("something else"), **place)))
+    assert (after["turn_index"], after["user_input"]) == (1, "something else")
+    assert (after["status"], after["final_output"]) == ("success", "next")
+    assert [m["role"] for m in gate.messages(after)] == ["user", "assistant"]
+    assert gate.turns(f"moved on: {ends}")[0] == first
+    # Asked for once more, the answer to the results is the first turn's all the same.
+    assert gate.turn(gate.post(chat(*history, **place)))["id"] == first["id"]
+
+
+def test_a_user_message_instead_of_a_result_supersedes(gate: Gate) -> None:
+    gate.model.will(asks_for("v1", "v2"), says("wait"), says("well"))
+    gate.post(chat("look", **named("instead")))
+    partly = [*asked("v1", "v2"), result("v1")]
+    gate.post(chat(*partly, **named("instead")))
+    gate.post(chat(*partly, user("never mind"), **named("instead")))
+    old, new = gate.turns("instead")
+    assert (old["status"], old["ended_by"]) == ("cancelled", "superseded")
+    assert (new["status"], new["user_input"]) == ("success", "never mind")
+
+
+def test_results_and_a_user_message_sent_again_go_on(gate: Gate) -> None:
+    down = whole({"error": {"message": "down"}}, status="503 Down")
+    gate.model.will(asks_for("w1"), down, down, says("there"))
+    old = [user("before"), said("yes")]
+    new = [*asked("w1"), result("w1"), user("and be brief")]
+    gate.post(chat(*old, "look", **named("hinted")))
+    for history in ([*old, *new], [*old, *new], new):
+        turn = gate.turn(gate.post(chat(*history, **named("hinted"))))
+    assert (turn["status"], turn["llm_calls"], turn["tool_calls"]) == ("success", 4, 1)
+    assert len(gate.turns("hinted")) == 1
 
 
 def test_a_late_result_reopens_the_turn_and_adds_a_step(gate: Gate) -> None:

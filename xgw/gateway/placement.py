@@ -74,9 +74,10 @@ class Placement:
                 return self._continue(turn, "turn_key", arrival)
             return self._begin_by_key(session, arrival, call_ids)
         issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
-        if issuer is not None:
+        known = _known_results(issuer, arrival) if issuer is not None else None
+        if issuer is not None and not known:
             return self._continue(issuer, "tool_result", arrival)
-        place = Place(_new_turn(session, arrival), is_new=True)
+        place = Place(_new_turn(session, arrival), is_new=True, taken=known or set())
         if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
             place.closings = [
                 close_waiting(t, "superseded", t.not_before(arrival.began_at))
@@ -162,6 +163,33 @@ class Placement:
             late=late,
         )
         return Arrived(end, message)
+
+
+def _known_results(turn: TurnState, arrival: Arrival) -> set[int]:
+    """Where the results stand that a user speaks after, if all of them came before: a new input.
+
+    It is one where the answer to them failed, or was stopped, and so is not in the history. What
+    the turn was asked with before is no new input. Nothing for a request that goes on with it.
+    """
+    conversation = arrival.conversation
+    if conversation is None or not conversation.has_user_tail():
+        return set()
+    elements, hashes = conversation.elements, conversation.hashes
+    asked = {digest for _, digest in turn.seen}
+    results: set[int] = set()
+    has_new_input = False
+    for position in range(conversation.tail, len(elements)):
+        element = elements[position]
+        call_id = element.get("tool_call_id")
+        if element.get("role") == "tool" and isinstance(call_id, str):
+            mark = (position, hashes[position])
+            if mark not in turn.seen and not _is_known_result(turn, element, call_id, mark):
+                return set()
+            results.add(position)
+            has_new_input = False
+        elif element.get("role") == "user" and hashes[position] not in asked:
+            has_new_input = True
+    return results if has_new_input else set()
 
 
 def _is_known_result(
