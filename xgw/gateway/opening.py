@@ -105,7 +105,7 @@ class Beginning:
                 shelf,
                 arrival.bodies,
                 tokens=count(element, model, digest=digest),
-                history=whole and position < conversation.tail,
+                history=whole and position < conversation.asked_from,
             )
             messages.append(message)
         for position in place.taken:
