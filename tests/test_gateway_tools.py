@@ -181,6 +181,25 @@ def test_parallel_tools_answered_one_after_the_other(gate: Gate) -> None:
     assert [len(gate.turns("partly")), turn["tool_calls"], turn["llm_calls"]] == [1, 2, 3]
 
 
+def test_calls_of_one_answer_that_come_back_one_after_the_other(gate: Gate) -> None:
+    gate.model.will(asks_for("o1", "o2"), asks_for("o3", "o4"), says("done"))
+    place = named("one by one")
+    history: list[Row] = [user("look")]
+    gate.post(chat(*history, **place))
+    for pair in (("o1", "o2"), ("o3", "o4")):
+        for call_id in pair:
+            history += [said(None, call(call_id)), result(call_id, f"by {call_id}")]
+        turn = gate.turn(gate.post(chat(*history, **place)))
+    assert (turn["status"], turn["llm_calls"], turn["tool_calls"]) == ("success", 3, 4)
+    tools = gate.steps(turn, "tool_call")
+    assert [(s["tool_call_id"], s["status"]) for s in tools] == [
+        (f"o{n}", "success") for n in range(1, 5)
+    ]
+    assert [m["content"] for m in gate.messages(turn) if m["role"] == "tool"] == [
+        f"by o{n}" for n in range(1, 5)
+    ]
+
+
 def test_results_of_several_tools_in_one_request(gate: Gate) -> None:
     gate.model.will(asks_for("q1", "q2"), says())
     gate.post(chat("look", **named("both")))

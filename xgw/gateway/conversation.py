@@ -126,11 +126,14 @@ class Conversation:
 
     def tool_call_ids(self) -> list[str]:
         """The calls that the new part brings results for, in order."""
-        return [
-            element["tool_call_id"]
-            for element in self.elements[self.tail :]
-            if element.get("role") == "tool" and isinstance(element.get("tool_call_id"), str)
-        ]
+        found = map(self.answers, range(self.tail, len(self.elements)))
+        return [call_id for call_id in found if call_id is not None]
+
+    def answers(self, position: int) -> str | None:
+        """The call that an element is the result of; None for any other one."""
+        element = self.elements[position]
+        call_id = element.get("tool_call_id") if element.get("role") == "tool" else None
+        return call_id if isinstance(call_id, str) else None
 
     def has_user_tail(self) -> bool:
         """Whether the new part holds a user message."""

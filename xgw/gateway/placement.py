@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from xgw import clock, ids
-from xgw.gateway.conversation import Conversation
+from xgw.gateway.conversation import Conversation, History
 from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.recording.elements import message_of
@@ -52,6 +52,8 @@ class Arrival:
     moment: float
     trace_id: str | None
     bodies: list[Stored]
+    before: History | None = None
+    """What the session's previous request was."""
 
 
 class Placement:
@@ -118,10 +120,9 @@ class Placement:
         if conversation is None:
             return []
         found = []
-        for position in range(conversation.tail, len(conversation.elements)):
-            element = conversation.elements[position]
-            call_id = element.get("tool_call_id")
-            if element.get("role") != "tool" or not isinstance(call_id, str):
+        for position in _places_of_results(turn, conversation, arrival.before):
+            element, call_id = conversation.elements[position], conversation.answers(position)
+            if call_id is None or (position < conversation.tail and call_id not in turn.open_tools):
                 continue
             mark = (position, conversation.hashes[position])
             if _is_known_result(turn, element, call_id, mark):
@@ -179,9 +180,8 @@ def _known_results(turn: TurnState, arrival: Arrival) -> set[int]:
     results: set[int] = set()
     has_new_input = False
     for position in range(conversation.tail, len(elements)):
-        element = elements[position]
-        call_id = element.get("tool_call_id")
-        if element.get("role") == "tool" and isinstance(call_id, str):
+        element, call_id = elements[position], conversation.answers(position)
+        if call_id is not None:
             mark = (position, hashes[position])
             if mark not in turn.seen and not _is_known_result(turn, element, call_id, mark):
                 return set()
@@ -190,6 +190,21 @@ def _known_results(turn: TurnState, arrival: Arrival) -> set[int]:
         elif element.get("role") == "user" and hashes[position] not in asked:
             has_new_input = True
     return results if has_new_input else set()
+
+
+def _places_of_results(
+    turn: TurnState, conversation: Conversation, before: History | None
+) -> range:
+    """Where to look for results: in the new part, for calls that it has none for also before that.
+
+    There are clients that put the calls of one answer one after the other, each with its result.
+    """
+    tail, end = conversation.tail, len(conversation.elements)
+    if before is None or turn.open_tools.keys() <= set(conversation.tool_call_ids()):
+        return range(tail, end)
+    if conversation.compare(before) != "appended":
+        return range(tail, end)
+    return range(min(before.count, tail), end)
 
 
 def _is_known_result(

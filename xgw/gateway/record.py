@@ -93,6 +93,7 @@ class Record:
                 self._exchange.trial.began,
                 settling.trace_id,
                 bodies,
+                session.history if session is not None else None,
             )
             if session is not None:
                 session.task_id = settling.identity.task_id or session.task_id
