@@ -182,7 +182,9 @@ def test_keys_of_any_script_are_one_in_every_source(gate: Gate) -> None:
     assert {reply.headers["x-session-id"] for reply in replies} == {quote(same, safe="")}
 
 
-@pytest.mark.parametrize("key", ["会話 7", "ö%2F", "100 % Ø", "%E6", "%41"])
+@pytest.mark.parametrize(
+    "key", ["会話 7", "ö%2F", "100 % Ø", "%E6", "%41", "%C3%A9", "%25C3%25A9", "100%"]
+)
 def test_what_an_answer_names_continues_when_it_is_sent_back(gate: Gate, key: str) -> None:
     first = gate.post(chat(**named(key, f"{key} turn")))
     named_so = {f"x_{what}_id": first.headers[f"x-{what}-id"] for what in ("session", "turn")}

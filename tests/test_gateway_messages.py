@@ -80,6 +80,55 @@ def test_later_only_what_follows_the_last_answer(gate: Gate) -> None:
     assert all(m["metadata"] is None for t in gate.turns("grows") for m in gate.messages(t))
 
 
+def test_an_input_sent_again_in_a_shortened_history_is_one_message(gate: Gate) -> None:
+    full = {"error": {"message": "too long", "code": "context_length_exceeded"}}
+    gate.model.will(whole(full, status="400 Bad Request"))
+    history = [system("be kind"), user("a"), said("b"), user("yes")]
+    shortened = [history[0], history[-1]]
+    # The same words behind an answer are said once more.
+    for messages in (history, shortened, [*shortened, said("ok"), user("go on"), user("yes")]):
+        gate.post(chat(*messages, **named("shortened", "t")))
+    assert told(gate, "shortened") == [
+        *[("system", "be kind"), ("user", "a"), ("assistant", "b"), ("user", "yes")],
+        *[("assistant", "ok"), ("user", "go on"), ("user", "yes"), ("assistant", "ok")],
+    ]
+
+
+def test_the_same_words_again_in_a_history_that_slides(gate: Gate) -> None:
+    history = [user("a"), said("ok"), user("yes")]
+    gate.post(chat(*history[:1], **named("slides", "t")))
+    gate.post(chat(*history, **named("slides", "t")))
+    gate.post(chat(history[2], said("ok"), user("b"), user("yes"), **named("slides", "t")))
+    assert told(gate, "slides") == [
+        *[("user", "a"), ("assistant", "ok"), ("user", "yes"), ("assistant", "ok")],
+        *[("user", "b"), ("user", "yes"), ("assistant", "ok")],
+    ]
+
+
+def test_what_is_asked_before_the_beginning_of_an_answer(gate: Gate) -> None:
+    history: list[Row] = [system("be kind")]
+    for text in ("a", "b"):
+        history.append(user(text))
+        gate.post(chat(*history, said("{"), **named("begun")))
+        history.append(said("{ok"))
+    assert told(gate, "begun") == [
+        *[("system", "be kind"), ("user", "a"), ("assistant", "{"), ("assistant", "ok")],
+        *[("user", "b"), ("assistant", "ok")],
+    ]
+    first, _ = gate.turns("begun")
+    assert [(m["metadata"] or {}).get("history") for m in gate.messages(first)] == [None] * 4
+    alone = gate.turn(gate.post(chat(*history[:-1], said("{"))))
+    assert [(m["role"], m["content"]) for m in gate.messages(alone)] == [
+        *[("system", "be kind"), ("user", "b"), ("assistant", "ok")]
+    ]
+
+
+def test_an_answer_that_is_to_go_on_is_asked_for_with_nothing_new(gate: Gate) -> None:
+    gate.post(chat("a", **named("going on")))
+    gate.post(chat("a", said("ok"), **named("going on")))
+    assert told(gate, "going on") == [("user", "a"), ("assistant", "ok"), ("assistant", "ok")]
+
+
 def test_a_session_without_resent_history(gate: Gate) -> None:
     for text in ("a", "b"):
         gate.post(chat(text, **named("bare")))

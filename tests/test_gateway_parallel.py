@@ -276,7 +276,7 @@ def test_a_tool_that_nobody_awaits_any_more_took_no_longer_than_its_turn() -> No
     scope = Scope("default", "sess_x", "turn_x", "run_x", "0" * 32)
     turn = TurnState(scope, None, "waiting")
     ended_at = clock.now() - timedelta(seconds=60)
-    turn.open_tools["c"] = OpenTool("step_x", "c", "look", "{}", clock.monotonic() - 100)
+    turn.open_tool(OpenTool("step_x", "c", "look", "{}", clock.monotonic() - 100))
     (end,) = drop_open_tools(turn, ended_at)
     assert end.ended_at == ended_at
     assert end.latency_ms is not None

@@ -10,6 +10,8 @@ import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import (
+    CUT,
+    DONE,
     HANG,
     Row,
     asks_for,
@@ -179,6 +181,25 @@ def test_parallel_tools_answered_one_after_the_other(gate: Gate) -> None:
     assert [len(gate.turns("partly")), turn["tool_calls"], turn["llm_calls"]] == [1, 2, 3]
 
 
+def test_calls_of_one_answer_that_come_back_one_after_the_other(gate: Gate) -> None:
+    gate.model.will(asks_for("o1", "o2"), asks_for("o3", "o4"), says("done"))
+    place = named("one by one")
+    history: list[Row] = [user("look")]
+    gate.post(chat(*history, **place))
+    for pair in (("o1", "o2"), ("o3", "o4")):
+        for call_id in pair:
+            history += [said(None, call(call_id)), result(call_id, f"by {call_id}")]
+        turn = gate.turn(gate.post(chat(*history, **place)))
+    assert (turn["status"], turn["llm_calls"], turn["tool_calls"]) == ("success", 3, 4)
+    tools = gate.steps(turn, "tool_call")
+    assert [(s["tool_call_id"], s["status"]) for s in tools] == [
+        (f"o{n}", "success") for n in range(1, 5)
+    ]
+    assert [m["content"] for m in gate.messages(turn) if m["role"] == "tool"] == [
+        f"by o{n}" for n in range(1, 5)
+    ]
+
+
 def test_results_of_several_tools_in_one_request(gate: Gate) -> None:
     gate.model.will(asks_for("q1", "q2"), says())
     gate.post(chat("look", **named("both")))
@@ -205,6 +226,80 @@ def test_results_with_a_user_message_continue(gate: Gate) -> None:
 
 
 # -- late, unknown, repeated -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_calls_of_one_answer_that_share_an_id_are_a_step_each(gate: Gate, streamed: bool) -> None:
+    calls = [call("look", "look", f'{{"at": {n}}}') for n in range(2)]
+    pieces = [{"index": n} | each for n, each in enumerate(calls)]
+    in_pieces = stream(delta(None, tool_calls=pieces), finish("tool_calls"), DONE)
+    gate.model.will(in_pieces if streamed else whole(completion(None, *calls)), says("done"))
+    place = named(f"alike-{streamed}")
+    first = gate.turn(gate.post(chat("look", stream=streamed, **place)))
+    awaited = gate.steps(first, "tool_call")
+    assert [s["metadata"]["arguments"] for s in awaited] == ['{"at": 0}', '{"at": 1}']
+    history = [user("look"), said(None, *calls), result("look", "same"), result("look", "same")]
+    turn = gate.turn(gate.post(chat(*history, **place)))
+    assert (turn["status"], turn["tool_calls"], turn["llm_calls"]) == ("success", 2, 2)
+    tools = gate.steps(turn, "tool_call")
+    assert [s["id"] for s in tools] == [s["id"] for s in awaited]
+    assert [s["status"] for s in tools] == ["success"] * 2
+    assert [m["role"] for m in gate.messages(turn)] == [
+        *("user", "assistant", "tool", "tool", "assistant")
+    ]
+
+
+def test_a_call_that_is_asked_for_again_while_it_is_awaited_is_one(gate: Gate) -> None:
+    gate.model.will(asks_for("again"), asks_for("again"), says("done"))
+    for _ in range(2):  # the client has not got the first answer
+        gate.post(chat("look", **named("twice", "t")))
+    turn = gate.turn(gate.post(chat(*asked("again"), result("again"), **named("twice", "t"))))
+    assert (turn["status"], turn["tool_calls"]) == ("success", 1)
+
+
+@pytest.mark.parametrize("ends", ["fails", "says nothing", "is cut short"])
+def test_a_user_message_after_results_that_came_before_begins_a_turn(gate: Gate, ends: str) -> None:
+    second = {
+        "fails": whole({"error": {"message": "down"}}, status="503 Down"),
+        "says nothing": says(""),
+        "is cut short": stream(delta("so f"), CUT),
+    }[ends]
+    gate.model.will(asks_for("u1"), second, says("next"), says("again"))
+    place = named(f"moved on: {ends}")
+    history = [*asked("u1"), result("u1")]
+    gate.post(chat("look", **place))
+    first = gate.turn(gate.post(chat(*history, stream=ends == "is cut short", **place)))
+    # The client has no answer to keep.
+    after = gate.turn(gate.post(chat(*history, user("something else"), **place)))
+    assert (after["turn_index"], after["user_input"]) == (1, "something else")
+    assert (after["status"], after["final_output"]) == ("success", "next")
+    assert [m["role"] for m in gate.messages(after)] == ["user", "assistant"]
+    assert gate.turns(f"moved on: {ends}")[0] == first
+    # Asked for once more, the answer to the results is the first turn's all the same.
+    assert gate.turn(gate.post(chat(*history, **place)))["id"] == first["id"]
+
+
+def test_a_user_message_instead_of_a_result_supersedes(gate: Gate) -> None:
+    gate.model.will(asks_for("v1", "v2"), says("wait"), says("well"))
+    gate.post(chat("look", **named("instead")))
+    partly = [*asked("v1", "v2"), result("v1")]
+    gate.post(chat(*partly, **named("instead")))
+    gate.post(chat(*partly, user("never mind"), **named("instead")))
+    old, new = gate.turns("instead")
+    assert (old["status"], old["ended_by"]) == ("cancelled", "superseded")
+    assert (new["status"], new["user_input"]) == ("success", "never mind")
+
+
+def test_results_and_a_user_message_sent_again_go_on(gate: Gate) -> None:
+    down = whole({"error": {"message": "down"}}, status="503 Down")
+    gate.model.will(asks_for("w1"), down, down, says("there"))
+    old = [user("before"), said("yes")]
+    new = [*asked("w1"), result("w1"), user("and be brief")]
+    gate.post(chat(*old, "look", **named("hinted")))
+    for history in ([*old, *new], [*old, *new], new):
+        turn = gate.turn(gate.post(chat(*history, **named("hinted"))))
+    assert (turn["status"], turn["llm_calls"], turn["tool_calls"]) == ("success", 4, 1)
+    assert len(gate.turns("hinted")) == 1
 
 
 def test_a_late_result_reopens_the_turn_and_adds_a_step(gate: Gate) -> None:

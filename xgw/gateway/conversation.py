@@ -27,27 +27,32 @@ class History:
 class Roles:
     """Who speaks in a list of elements: the last assistant and user, and every system prompt.
 
-    They are named by their positions, -1 is none; prompts by their hashes too.
+    They are named by their positions, -1 is none; prompts by their hashes too. `answered` is the
+    last assistant that someone else speaks after.
     """
 
     assistant: int = -1
     user: int = -1
     system: tuple[tuple[int, bytes], ...] = ()
+    answered: int = -1
 
     def then(
         self, elements: Sequence[dict[str, Any]], hashes: Sequence[bytes], first: int
     ) -> Roles:
         """These, and the roles of what follows from position `first` on; `hashes` are all."""
         assistant, user, system = self.assistant, self.user, list(self.system)
+        answered = self.answered
         for position, element in enumerate(elements, first):
             role = element.get("role")
             if role == "assistant":
                 assistant = position
-            elif role == "user":
+                continue
+            answered = assistant
+            if role == "user":
                 user = position
             elif role in SYSTEM_ROLES:
                 system.append((position, hashes[position]))
-        return Roles(assistant, user, tuple(system))
+        return Roles(assistant, user, tuple(system), answered)
 
 
 class Elements(Sequence[dict[str, Any]]):
@@ -103,6 +108,14 @@ class Conversation:
         return self._speakers.assistant + 1
 
     @property
+    def asked_from(self) -> int:
+        """Where what is asked begins: the new part, or what stands before an answer's beginning.
+
+        Clients put the first words of an answer into the assistant's mouth.
+        """
+        return self._speakers.answered + 1
+
+    @property
     def _speakers(self) -> Roles:
         return self.roles[len(self.elements)]
 
@@ -113,11 +126,14 @@ class Conversation:
 
     def tool_call_ids(self) -> list[str]:
         """The calls that the new part brings results for, in order."""
-        return [
-            element["tool_call_id"]
-            for element in self.elements[self.tail :]
-            if element.get("role") == "tool" and isinstance(element.get("tool_call_id"), str)
-        ]
+        found = map(self.answers, range(self.tail, len(self.elements)))
+        return [call_id for call_id in found if call_id is not None]
+
+    def answers(self, position: int) -> str | None:
+        """The call that an element is the result of; None for any other one."""
+        element = self.elements[position]
+        call_id = element.get("tool_call_id") if element.get("role") == "tool" else None
+        return call_id if isinstance(call_id, str) else None
 
     def has_user_tail(self) -> bool:
         """Whether the new part holds a user message."""
@@ -153,7 +169,16 @@ class Conversation:
             for position, digest in self._speakers.system
             if position < self.tail and digest not in known
         ]
-        return prompts + list(range(self.tail, len(self.elements)))
+        return prompts + self._asked(before) + list(range(self.tail, len(self.elements)))
+
+    def _asked(self, before: History | None) -> list[int]:
+        """What users say before an answer's beginning, unless the previous request had it too."""
+        if self.tail < len(self.elements):
+            return []
+        has_appended = before is not None and self.compare(before) == "appended"
+        first = max(self.asked_from, before.count if before and has_appended else 0)
+        asked = range(first, self._speakers.user + 1)
+        return [position for position in asked if self.elements[position].get("role") == "user"]
 
 
 def read_conversation(

@@ -243,8 +243,12 @@ def _utf8(value: str | None) -> str | None:
 
 
 def header_value(key: str) -> str:
-    """An identifier as a response header carries it: percent-encoded unless it is plain ASCII."""
-    return key if key.isascii() else quote(key, safe="")
+    """An identifier as a response header carries it: percent-encoded unless it is plain ASCII.
+
+    One that would be read as another one's encoding is encoded too.
+    """
+    is_plain = key.isascii() and _as_answered(key) == key
+    return key if is_plain else quote(key, safe="")
 
 
 def _as_answered(value: str | None) -> str | None:
@@ -252,7 +256,7 @@ def _as_answered(value: str | None) -> str | None:
     if value is None or "%" not in value:
         return value
     plain = unquote(value)
-    return plain if header_value(plain) == value else value
+    return plain if plain != value and header_value(plain) == value else value
 
 
 def parse_traceparent(value: str | None) -> str | None:

@@ -19,6 +19,8 @@ from xgw.recording.facts import MessageFacts, SessionFacts, TurnFacts
 from xgw.recording.requests import Opening
 from xgw.resent import Body
 
+Mark = tuple[int, bytes]
+
 PARAMETERS_LEFT_OUT = frozenset({"messages", "input", "tools", "metadata"})
 
 
@@ -64,7 +66,8 @@ class Beginning:
         history = conversation.compare(before) if conversation else None
         self._exchange.describe(history, self._estimate(), arrival.began_at)
         whole = first or (session is not None and session.is_empty)
-        messages = self._messages(arrival, place, whole=whole)
+        moved = _moved(conversation, place) if conversation and history == "rewritten" else {}
+        messages = self._messages(arrival, place, moved, whole=whole)
         identity = settling.identity
         attempt = self._exchange.facts
         return Opening(
@@ -83,8 +86,13 @@ class Beginning:
             context_window=attempt.context_window,
         )
 
-    def _messages(self, arrival: Arrival, place: Place, *, whole: bool) -> list[MessageFacts]:
-        """The new elements as messages; those that this turn has seen before are only compared."""
+    def _messages(
+        self, arrival: Arrival, place: Place, moved: dict[bytes, set[Mark]], *, whole: bool
+    ) -> list[MessageFacts]:
+        """The new elements as messages; those that this turn has seen before are only compared.
+
+        `moved` are some that it has seen in other places, by their hashes.
+        """
         settling = self._settling
         conversation = settling.conversation
         if conversation is None:
@@ -99,13 +107,16 @@ class Beginning:
             if position in place.taken or mark in seen:
                 continue
             seen.add(mark)
+            if digest in moved and digest not in conversation.hashes[: conversation.tail]:
+                seen -= moved.pop(digest)
+                continue
             element = conversation.elements[position]
             message = message_of(
                 element,
                 shelf,
                 arrival.bodies,
                 tokens=count(element, model, digest=digest),
-                history=whole and position < conversation.tail,
+                history=whole and position < conversation.asked_from,
             )
             messages.append(message)
         for position in place.taken:
@@ -176,6 +187,16 @@ class Beginning:
             metadata=metadata or None,
             owner=self._means.recorder.owner,
         )
+
+
+def _moved(conversation: Conversation, place: Place) -> dict[bytes, set[Mark]]:
+    """What the turn has seen where something else is now: its client shortened what was before."""
+    hashes = conversation.hashes
+    moved: dict[bytes, set[Mark]] = {}
+    for position, digest in place.turn.seen:
+        if position >= len(hashes) or hashes[position] != digest:
+            moved.setdefault(digest, set()).add((position, digest))
+    return moved
 
 
 def _snapshot(fields: Mapping[str, Any]) -> bytes:

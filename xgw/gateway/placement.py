@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from xgw import clock, ids
-from xgw.gateway.conversation import Conversation
+from xgw.gateway.conversation import Conversation, History
 from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
 from xgw.recording.elements import message_of
@@ -51,6 +52,8 @@ class Arrival:
     moment: float
     trace_id: str | None
     bodies: list[Stored]
+    before: History | None = None
+    """What the session's previous request was."""
 
 
 class Placement:
@@ -73,9 +76,10 @@ class Placement:
                 return self._continue(turn, "turn_key", arrival)
             return self._begin_by_key(session, arrival, call_ids)
         issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
-        if issuer is not None:
+        known = _known_results(issuer, arrival) if issuer is not None else None
+        if issuer is not None and not known:
             return self._continue(issuer, "tool_result", arrival)
-        place = Place(_new_turn(session, arrival), is_new=True)
+        place = Place(_new_turn(session, arrival), is_new=True, taken=known or set())
         if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
             place.closings = [
                 close_waiting(t, "superseded", t.not_before(arrival.began_at))
@@ -116,10 +120,9 @@ class Placement:
         if conversation is None:
             return []
         found = []
-        for position in range(conversation.tail, len(conversation.elements)):
-            element = conversation.elements[position]
-            call_id = element.get("tool_call_id")
-            if element.get("role") != "tool" or not isinstance(call_id, str):
+        for position in _places_of_results(turn, conversation, arrival.before):
+            element, call_id = conversation.elements[position], conversation.answers(position)
+            if call_id is None or (position < conversation.tail and call_id not in turn.open_tools):
                 continue
             mark = (position, conversation.hashes[position])
             if _is_known_result(turn, element, call_id, mark):
@@ -135,7 +138,7 @@ class Placement:
         self, turn: TurnState, call_id: str, element: dict[str, object], arrival: Arrival
     ) -> Arrived | None:
         """A result for an open tool, or a late one for a tool that has ended; None for neither."""
-        tool = turn.open_tools.pop(call_id, None)
+        tool = turn.take_open_tool(call_id)
         late = tool is None
         tool = tool or turn.ended_tools.get(call_id)
         if tool is None:
@@ -161,6 +164,47 @@ class Placement:
             late=late,
         )
         return Arrived(end, message)
+
+
+def _known_results(turn: TurnState, arrival: Arrival) -> set[int]:
+    """Where the results stand that a user speaks after, if all of them came before: a new input.
+
+    It is one where the answer to them failed, or was stopped, and so is not in the history. What
+    the turn was asked with before is no new input. Nothing for a request that goes on with it.
+    """
+    conversation = arrival.conversation
+    if conversation is None or not conversation.has_user_tail():
+        return set()
+    elements, hashes = conversation.elements, conversation.hashes
+    asked = {digest for _, digest in turn.seen}
+    results: set[int] = set()
+    has_new_input = False
+    for position in range(conversation.tail, len(elements)):
+        element, call_id = elements[position], conversation.answers(position)
+        if call_id is not None:
+            mark = (position, hashes[position])
+            if mark not in turn.seen and not _is_known_result(turn, element, call_id, mark):
+                return set()
+            results.add(position)
+            has_new_input = False
+        elif element.get("role") == "user" and hashes[position] not in asked:
+            has_new_input = True
+    return results if has_new_input else set()
+
+
+def _places_of_results(
+    turn: TurnState, conversation: Conversation, before: History | None
+) -> range:
+    """Where to look for results: in the new part, for calls that it has none for also before that.
+
+    There are clients that put the calls of one answer one after the other, each with its result.
+    """
+    tail, end = conversation.tail, len(conversation.elements)
+    if before is None or turn.open_tools.keys() <= set(conversation.tool_call_ids()):
+        return range(tail, end)
+    if conversation.compare(before) != "appended":
+        return range(tail, end)
+    return range(min(before.count, tail), end)
 
 
 def _is_known_result(
@@ -192,10 +236,10 @@ def drop_open_tools(turn: TurnState, at: datetime.datetime) -> tuple[ToolEnd, ..
     now, moment = clock.together()
     # They end with the turn: what went by since does not count for either.
     moment -= (now - at).total_seconds()
-    ends = tuple(_no_result(tool, at, moment) for tool in turn.open_tools.values())
-    turn.ended_tools.update(turn.open_tools)
+    tools = list(chain.from_iterable(turn.open_tools.values()))
+    turn.ended_tools.update({tool.tool_call_id: tool for tool in tools})
     turn.open_tools.clear()
-    return ends
+    return tuple(_no_result(tool, at, moment) for tool in tools)
 
 
 def _no_result(tool: OpenTool, at: datetime.datetime, moment: float) -> ToolEnd:

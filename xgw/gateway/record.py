@@ -93,6 +93,7 @@ class Record:
                 self._exchange.trial.began,
                 settling.trace_id,
                 bodies,
+                session.history if session is not None else None,
             )
             if session is not None:
                 session.task_id = settling.identity.task_id or session.task_id
@@ -269,9 +270,10 @@ class Record:
         A call that was cut short is not awaited; a result that comes all the same belongs here.
         """
         turn, starts = self._turn, []
+        awaited = frozenset(turn.open_tools)  # by an answer before: asked for again, not once more
         for call in end.tool_calls or ():
             call_id = call["tool_call_id"]
-            if not call_id or call_id in turn.open_tools:
+            if not call_id or call_id in awaited:
                 continue
             start = ToolStart(ids.mint("step"), call_id, call["name"], call["arguments"])
             tool = OpenTool(
@@ -280,7 +282,7 @@ class Record:
             if call["incomplete"]:
                 turn.ended_tools.setdefault(call_id, tool)
                 continue
-            turn.open_tools[call_id] = tool
+            turn.open_tool(tool)
             starts.append(start)
         return tuple(starts)
 

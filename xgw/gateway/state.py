@@ -77,11 +77,24 @@ class TurnState:
     under_way: int = 0
     busy_ms: int = 0
     active_since: float = field(default_factory=clock.monotonic)
-    open_tools: dict[str, OpenTool] = field(default_factory=dict)
+    open_tools: dict[str, list[OpenTool]] = field(default_factory=dict)
+    """By the id of their call; there are models that use one id for several calls of an answer."""
     ended_tools: dict[str, OpenTool] = field(default_factory=dict)
     seen: set[tuple[int, bytes]] = field(default_factory=set)
     latest: datetime.datetime | None = None
     """When a request of it last ended, since it is in memory."""
+
+    def open_tool(self, tool: OpenTool) -> None:
+        """The client's result for this call is awaited from now on."""
+        self.open_tools.setdefault(tool.tool_call_id, []).append(tool)
+
+    def take_open_tool(self, call_id: str) -> OpenTool | None:
+        """The first call of this id that awaits its result; it awaits it no longer."""
+        tools = self.open_tools.get(call_id, [])
+        tool = tools.pop(0) if tools else None
+        if not tools:
+            self.open_tools.pop(call_id, None)
+        return tool
 
     def not_before(self, at: datetime.datetime) -> datetime.datetime:
         """A moment not before that, unless the wall clock went back.
@@ -310,11 +323,15 @@ class Sessions:
         for step in self._read(
             "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
             "started_at, output_payload, status "
-            "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' ORDER BY started_at",
+            "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' "
+            "ORDER BY started_at, step_index",
             (turn_id,),
         ):
             tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, *step[4:6])
-            (turn.open_tools if step[6] == "running" else turn.ended_tools)[step[1]] = tool
+            if step[6] == "running":
+                turn.open_tool(tool)
+            else:
+                turn.ended_tools[step[1]] = tool
         for call_id, name, arguments in self._read(CUT_SHORT, (turn_id,)):
             cut = OpenTool("", call_id, name, arguments or "", None)
             turn.ended_tools.setdefault(call_id, cut)
