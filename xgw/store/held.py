@@ -10,6 +10,8 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from xgw import clock
 
 PARENTS_FIRST = ("sessions", "turns", "runs", "steps", "messages", "request_logs")
@@ -17,14 +19,11 @@ PARENTS_FIRST = ("sessions", "turns", "runs", "steps", "messages", "request_logs
 Values = Mapping[str, Any]
 
 
-class HeldRow:
+class HeldRow(msgspec.Struct, eq=False):
     """One row as it will be; `changes` is what is to be written of one that the file has."""
 
-    __slots__ = ("changes", "values")
-
-    def __init__(self, values: dict[str, Any], changes: dict[str, Any] | None = None) -> None:
-        self.values = values
-        self.changes = changes
+    values: dict[str, Any]
+    changes: dict[str, Any] | None = None
 
     @property
     def is_new(self) -> bool:
