@@ -89,26 +89,23 @@ class Elements(Sequence[dict[str, Any]]):
 class Conversation:
     """A request's elements with their hashes, and who speaks.
 
-    `roles` are those of the first elements, by how many these are: of all, and of the few counts
-    before that.
+    `speakers` are the roles of all; `roles` are those of the first elements, by how many these
+    are: of all, and of the few counts before that.
     """
 
     elements: Elements
     hashes: Hashes
+    speakers: Roles
     roles: dict[int, Roles]
 
     @property
     def tail(self) -> int:
         """Where the new part begins: after the last assistant element."""
-        return self._speakers.assistant + 1
-
-    @property
-    def _speakers(self) -> Roles:
-        return self.roles[len(self.elements)]
+        return self.speakers.assistant + 1
 
     def user_input(self) -> str | None:
         """The text of the last user element; None without one."""
-        position = self._speakers.user
+        position = self.speakers.user
         return None if position < 0 else text_of(self.elements[position].get("content"))
 
     def tool_call_ids(self) -> list[str]:
@@ -121,14 +118,14 @@ class Conversation:
 
     def has_user_tail(self) -> bool:
         """Whether the new part holds a user message."""
-        return self._speakers.user >= self.tail
+        return self.speakers.user >= self.tail
 
     def history(self, before: History | None) -> History:
         """What the session's next request is compared with; `before` is what this one was.
 
         Without a system prompt of its own, the last one recorded stays the one to compare with.
         """
-        system = frozenset(digest for _, digest in self._speakers.system)
+        system = frozenset(digest for _, digest in self.speakers.system)
         if not system and before is not None:
             system = before.system
         return History(len(self.hashes), fold(self.hashes), system)
@@ -150,7 +147,7 @@ class Conversation:
         known = before.system if before is not None else frozenset()
         prompts = [
             position
-            for position, digest in self._speakers.system
+            for position, digest in self.speakers.system
             if position < self.tail and digest not in known
         ]
         return prompts + list(range(self.tail, len(self.elements)))
@@ -176,7 +173,7 @@ def read_conversation(
     for at in range(count, total):
         speakers = speakers.then((new[at - known],), hashes, at)
         by_count[at + 1] = speakers
-    return Conversation(Elements(run, new), hashes, by_count)
+    return Conversation(Elements(run, new), hashes, speakers, by_count)
 
 
 def is_system(element: Mapping[str, Any]) -> bool:

@@ -191,8 +191,9 @@ class Record:
         stored = [*bodies]
         session = self._session
         with session.lock if session else _UNLOCKED:
-            at, moment = clock.together()
+            moment: float | None = None
             if session is not None:
+                at, moment = clock.together()
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=at)
                 self._turn.latest = at
@@ -210,12 +211,13 @@ class Record:
         self,
         ended_by: str,
         end: AttemptEnd,
-        moment: float,
+        moment: float | None,
         answer: Answer | None,
         bodies: list[Stored],
         *,
         failed: bool,
     ) -> Ending:
+        """`moment` is when it ends, by the clock that never goes back; None without a session."""
         turn = self._turn
         turn.under_way -= 1
         tools = self._tools(end) if answer is not None and self._session is not None else ()
@@ -223,9 +225,10 @@ class Record:
         turn_end: TurnEnd | None = None
         dropped: tuple[ToolEnd, ...] = ()
         if turn.under_way == 0:
-            turn.busy_ms = turn.busy_until(moment)
             # A turn without a session is its only call, and takes exactly as long.
-            busy = turn.busy_ms if self._session is not None else None
+            busy: int | None = None
+            if moment is not None:
+                turn.busy_ms = busy = turn.busy_until(moment)
             turn_end = self._turn_end(ended_by, end, busy, answer)
             if ended_by == "user_cancel":
                 dropped = drop_open_tools(turn, end.ended_at)

@@ -125,7 +125,9 @@ def json_text(value: Any) -> str:
 
 def is_deeper(text: bytes, value: Any, levels: int) -> bool:
     """Whether `value`, parsed from `text`, nests arrays and objects deeper than `levels`."""
-    if text.count(b"{") + text.count(b"[") <= levels:
+    # Not by `count`: that goes through all of a long text, and splitting ends with what is asked.
+    opened = len(text.split(b"{", levels + 1)) + len(text.split(b"[", levels + 1)) - 2
+    if opened <= levels:
         return False
     layer = [value]
     for _ in range(levels):
