@@ -33,6 +33,24 @@ class Trial:
     What its record needs is worked out when someone asks for it: the request need not wait for it.
     """
 
+    is_announced = False
+    """Whether others have been told that it has begun."""
+    is_recorded = False
+    """Whether its end is recorded already: another try was to follow."""
+    response: UpstreamResponse | None = None
+    relay: Relay | None = None
+    whole: Answer | None = None
+    """An answer that came as one body and goes out as a stream."""
+    live: LiveStep | None = None
+
+    # Not `cached_property`: before Python 3.12 that works out one try's at a time, of all.
+    _sent: Stored | None = None
+    _facts: AttemptFacts | None = None
+    _starts_at: datetime.datetime | None = None
+    _ttft_ms: int | None = None
+    _output: tuple[Answer | None, bytes] = None, b""
+    """The last answer in which no secret stands, and what is stored of it."""
+
     def __init__(
         self,
         means: Means,
@@ -54,26 +72,10 @@ class Trial:
         self._waited_ms = waited_ms
         self._history = history
         self._input_tokens = input_tokens
-        self._starts_at: datetime.datetime | None = None
-        # Not `cached_property`: before Python 3.12 that works out one try's at a time, of all.
-        self._sent: Stored | None = None
-        self._facts: AttemptFacts | None = None
         self.body = body_for(order, target, ask_usage=asks_usage)
         self.request = build_request(order, target, self.body)
         self.asked_usage = asks_usage
-        self.is_announced = False
-        """Whether others have been told that it has begun."""
-        self.response: UpstreamResponse | None = None
-        self.relay: Relay | None = None
-        self.whole: Answer | None = None
-        """An answer that came as one body and goes out as a stream."""
-        self.live: LiveStep | None = None
-        self.is_recorded = False
-        """Whether its end is recorded already: another try was to follow."""
-        self._output: tuple[Answer | None, bytes] = None, b""
-        """The last answer in which no secret stands, and what is stored of it."""
         self._started = clock.monotonic()
-        self._ttft_ms: int | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
 
     @property
