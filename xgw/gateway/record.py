@@ -110,7 +110,7 @@ class Record:
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
-            self._calls.add(self.scope.turn_id, self._call)
+            self._calls.add(place.turn.scope.turn_id, self._call)
             self._has_begun = True
         return bodies
 
@@ -201,7 +201,7 @@ class Record:
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
                 session.last_ticket = self._ticket
-        self._calls.remove(self.scope.turn_id, self._call)
+        self._calls.remove(ending.scope.turn_id, self._call)
         if session is not None:
             self._sessions.release(session)
         if waits:
