@@ -152,7 +152,7 @@ class Masker:
             raw = self._escaped.sub(_MASK, raw)
         for _, head, tail in self._keys:
             if raw.find(head) >= 0 or raw.find(tail) >= 0:
-                return _without_keys(raw, [k for k, h, t in self._keys if h in raw or t in raw])
+                return _without_keys(raw, self._keys)
         return raw
 
     @cached_property
@@ -218,8 +218,9 @@ def _any_of(patterns: list[bytes]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(patterns) or rb"(?!)")
 
 
-def _without_keys(raw: bytes, keys: list[bytes]) -> bytes:
-    """`raw` without these keys and without what quotes parts of them."""
+def _without_keys(raw: bytes, parts: Iterable[tuple[bytes, bytes, bytes]]) -> bytes:
+    """`raw` without the keys that have these parts, and without what quotes parts of them."""
+    keys = [key for key, head, tail in parts if head in raw or tail in raw]
     for key in keys:
         raw = raw.replace(key, _MASK)
     spans = [span for key in keys for span in (*_begun(raw, key), *_ended(raw, key))]
