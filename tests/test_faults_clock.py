@@ -87,6 +87,8 @@ def ask_across(gate: Running, clock: Clock, seconds: int, session: str) -> Row:
     assert reading.rest().body.endswith(DONE)
     turn = gate.turn(reading)
     assert (turn["status"], turn["final_output"]) == ("success", "before after")
+    lasted = turn["ended_at"] - turn["started_at"]
+    assert abs(lasted.total_seconds()) > HOUR / 2, "the clock was turned in between"
     return turn
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from xgw.config import is_credential_name
+from xgw.credential_fields import USUAL
 from xgw.masking import MASK, Masker
 
 KEY = "pk-upstream-SECRET-0001"
@@ -95,6 +96,10 @@ class TestNames:
         ],
     )
     def test_are_ordinary(self, name: str) -> None:
+        assert not is_credential_name(name)
+
+    @pytest.mark.parametrize("name", sorted(USUAL))
+    def test_of_most_bodies_are_ordinary(self, name: str) -> None:
         assert not is_credential_name(name)
 
 

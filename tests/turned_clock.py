@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
+import time
 from pathlib import Path
 
 from xgw import clock
@@ -13,15 +13,16 @@ from xgw.cli import main
 TURNED = Path(os.environ["CLOCK_FILE"])
 
 
-class Turned(datetime.datetime):
-    """The system's time, turned; the monotonic clock goes on as it does then."""
+class Turned:
+    """What the product's clock asks, the wall clock turned; the others go on as they do then."""
 
-    @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
-        turned = datetime.timedelta(seconds=float(TURNED.read_text()))
-        return datetime.datetime.now(tz) + turned
+    thread_time = staticmethod(time.thread_time)
+
+    @staticmethod
+    def time() -> float:
+        return time.time() + float(TURNED.read_text())
 
 
 if __name__ == "__main__":
-    vars(clock)["datetime"] = Turned
+    vars(clock)["time"] = Turned
     sys.exit(main())

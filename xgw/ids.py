@@ -10,7 +10,7 @@ import uuid_utils
 PREFIXES = ("sess", "turn", "run", "step", "msg", "req", "key")
 MAX_IDENTIFIER_LENGTH = 256
 
-_MINTED = re.compile(rf"(?:{'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
+_MINTED = re.compile(rf"({'|'.join(PREFIXES)})_([0-9a-f]{{32}})")
 _JOINERS = "\u200c\u200d"
 """Invisible, but part of how Persian, Indic scripts and emoji are spelled."""
 
@@ -26,9 +26,8 @@ def mint(prefix: str) -> str:
 
 def is_id(text: str, prefix: str | None = None) -> bool:
     """Whether `text` has the shape of a minted id, of kind `prefix` if that is given."""
-    if _MINTED.fullmatch(text) is None:
-        return False
-    return prefix is None or text.startswith(f"{prefix}_")
+    minted = _MINTED.fullmatch(text)
+    return minted is not None and prefix in (None, minted[1])
 
 
 def trace_id_of(turn_id: str) -> str:
@@ -61,9 +60,10 @@ def client_identifier(value: str) -> str:
 
 
 def _digits(minted: str, prefix: str) -> str:
-    if not is_id(minted, prefix):
+    parts = _MINTED.fullmatch(minted)
+    if parts is None or parts[1] != prefix:
         raise ValueError(f"not a {prefix} id: {minted!r}")
-    return minted[len(prefix) + 1 :]
+    return parts[2]
 
 
 def _too_long() -> str:

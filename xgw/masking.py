@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
@@ -27,6 +27,7 @@ from xgw.resent import Body
 __all__ = ["MASK", "Masker"]
 
 _MASK = MASK.encode()
+_BACKSLASH = ord("\\")
 _Span = tuple[int, int]
 _URL_HEADERS = frozenset({"content-location", "location", "referer"})
 _AUTHORITY = re.compile(r"\A((?:[A-Za-z][A-Za-z0-9+.-]*:)?//)[^/?#]*@")
@@ -45,9 +46,6 @@ _STRICT_FILLER_BEFORE = re.compile(
     rb"(?:\*{3,}|(?:\xe2\x80\xa2|\xc2\xb7|\\u2022){3,}|\bend(?:s|ing) (?:in|with):? ?\\?[\"'`]?)\Z"
 )
 """What may stand before a key's end alone; dots and bold type stand before any word."""
-
-_USUAL = 64
-"""Characters of a header's name up to which it is remembered how its values are masked."""
 
 _LONGEST_FILLER = 256
 _MOST_PLACES = 10_000
@@ -97,7 +95,7 @@ class Masker:
             return {name: self.value(inner) for name, inner in value.items()}
         return value
 
-    def body(self, raw: bytes, names: Iterable[str] | None = None) -> bytes:
+    def body(self, raw: bytes, names: Collection[str] | None = None) -> bytes:
         """A body without configured secrets and without the credentials of its top level.
 
         Those are string values of credential-named fields, where the body is a JSON object.
@@ -126,10 +124,9 @@ class Masker:
 
     def headers(self, headers: Iterable[tuple[str, str]]) -> list[list[str]]:
         """[name, value] pairs, the values of credential-named ones masked whole."""
-        masked = [
-            [name, value if len(name) <= _USUAL and _is_plain(name) else _header_value(name, value)]
-            for name, value in headers
-        ]
+        masked = [*map(list, headers)]
+        if not _are_plain(tuple([name for name, _ in masked])):
+            masked = [[name, _header_value(name, value)] for name, value in masked]
         together = "\n".join([value for _, value in masked])
         if self.text(together) == together:
             return masked
@@ -140,17 +137,22 @@ class Masker:
         return self.text(_without_url_credentials(url))
 
     def _without_secrets(self, raw: bytes) -> bytes:
-        if _ISSUED_START in raw:
+        # Not by `in`: Python 3.11 raises and drops an error first, whenever bytes are looked for.
+        if raw.find(_ISSUED_START) >= 0:
             raw = _ISSUED.sub(_MASK, raw)
         for spelling in self._spellings:
-            if spelling in raw:
-                raw = raw.replace(spelling, _MASK)
+            raw = raw.replace(spelling, _MASK)
         # A backslash alone is found ten times as fast, and many bodies have none.
-        if self._long and b"\\" in raw and b"\\u00" in raw and self._escape.search(raw):
+        if (
+            _BACKSLASH in raw
+            and self._long
+            and raw.find(b"\\u00") >= 0
+            and self._escape.search(raw)
+        ):
             raw = self._escaped.sub(_MASK, raw)
         for _, head, tail in self._keys:
-            if head in raw or tail in raw:
-                return _without_keys(raw, [k for k, h, t in self._keys if h in raw or t in raw])
+            if raw.find(head) >= 0 or raw.find(tail) >= 0:
+                return _without_keys(raw, self._keys)
         return raw
 
     @cached_property
@@ -168,10 +170,10 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@lru_cache(maxsize=256)
-def _is_plain(name: str) -> bool:
-    """Whether a header of this name is masked like any text: most come with each call."""
-    return not is_credential_name(name) and name.lower() not in _URL_HEADERS
+@lru_cache(maxsize=64)
+def _are_plain(names: tuple[str, ...]) -> bool:
+    """Whether headers of these names are masked like any text: most answers have the same ones."""
+    return not any(is_credential_name(name) or name.lower() in _URL_HEADERS for name in names)
 
 
 def _header_value(name: str, value: str) -> str:
@@ -216,8 +218,9 @@ def _any_of(patterns: list[bytes]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(patterns) or rb"(?!)")
 
 
-def _without_keys(raw: bytes, keys: list[bytes]) -> bytes:
-    """`raw` without these keys and without what quotes parts of them."""
+def _without_keys(raw: bytes, parts: Iterable[tuple[bytes, bytes, bytes]]) -> bytes:
+    """`raw` without the keys that have these parts, and without what quotes parts of them."""
+    keys = [key for key, head, tail in parts if head in raw or tail in raw]
     for key in keys:
         raw = raw.replace(key, _MASK)
     spans = [span for key in keys for span in (*_begun(raw, key), *_ended(raw, key))]

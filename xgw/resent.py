@@ -78,9 +78,7 @@ class Hashes(Sequence[bytes]):
             first, last, _ = slice(at.start, at.stop).indices(len(self))
             joined = self.joined[first * HASH_BYTES : last * HASH_BYTES]
             return Hashes(joined, NOTHING if first else self._states_upto(last))
-        place = at * HASH_BYTES if at >= 0 else len(self.joined) + at * HASH_BYTES
-        if not 0 <= place < len(self.joined):
-            raise IndexError(at)
+        place = range(0, len(self.joined), HASH_BYTES)[at]
         return self.joined[place : place + HASH_BYTES]
 
     def __iter__(self) -> Iterator[bytes]:

@@ -157,7 +157,7 @@ class TokenCounter:
             return 0
         start = FUNCTION_TOKENS[encoding]
         return self._cache.get(
-            (encoding, _digest(tools)), lambda: tools_tokens(tools, start, count)
+            (encoding, _digest(tools)), partial(tools_tokens, tools, start, count)
         )
 
     def _vocabulary(self, encoding: str) -> Count | None:
@@ -256,6 +256,10 @@ def _digest(content: object) -> bytes | None:
 def _count(text: str, exactly: Count) -> int:
     if len(text) <= EXACT_CHARS:
         return _count_any(text, exactly) if text else 0
+    return _extrapolate(text, exactly)
+
+
+def _extrapolate(text: str, exactly: Count) -> int:
     step = (len(text) - SAMPLE_CHARS) / (SAMPLES - 1)
     starts = (int(step * number) for number in range(SAMPLES))
     sampled = sum(_count_any(text[start : start + SAMPLE_CHARS], exactly) for start in starts)

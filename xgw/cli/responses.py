@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from gunicorn import util
@@ -156,15 +157,18 @@ def _send(response: Response, application: WSGIApplication, environ: dict[str, A
 
 def _spell(headers: list[tuple[str, str]]) -> tuple[str, int] | None:
     """Header lines and the length that they tell; None where gunicorn has to look at them."""
-    form = _form(tuple([name for name, _ in headers])) if len(headers) <= _MOST_LINES else None
+    if not 0 < len(headers) <= _MOST_LINES:
+        return None
+    names, values = zip(*headers, strict=True)
+    form = _form(names)
     if form is None:
         return None
     lines, length_at = form
-    values = [value.strip(_BLANKS) for _, value in headers]
-    length = headers[length_at][1]
-    if not (length.isascii() and length.isdecimal() and _VALUES.fullmatch("".join(values))):
+    length = values[length_at]
+    stripped = tuple(map(str.strip, values, repeat(_BLANKS)))
+    if not (length.isascii() and length.isdecimal() and _VALUES.fullmatch("".join(stripped))):
         return None
-    return lines % tuple(values), int(length)
+    return lines % stripped, int(length)
 
 
 @lru_cache(maxsize=128)

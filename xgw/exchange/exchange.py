@@ -37,7 +37,7 @@ from xgw.providers.dialects.chat import (
 )
 from xgw.providers.dialects.embeddings import parse_embeddings
 from xgw.providers.sse import BYTE_ORDER_MARK
-from xgw.providers.transport import Call, Timeouts, UpstreamResponse
+from xgw.providers.transport import Call, UpstreamResponse
 from xgw.recording.facts import AttemptFacts, Retry, Scope
 from xgw.store.writer import Ticket
 from xgw.values import Answer, UpstreamFailure
@@ -141,7 +141,7 @@ class Exchange:
         trial.is_announced = True
         scope, is_quiet = begin(), self._order.purpose is not None
         live = self._means.recorder.live
-        trial.tell(live.start(scope, self.facts.step_id, is_quiet=is_quiet))
+        trial.tell(live.start(scope, trial.facts.step_id, is_quiet=is_quiet))
 
     def _again(
         self,
@@ -204,10 +204,8 @@ class Exchange:
     # -- one try -------------------------------------------------------------------------------
 
     def _ask(self, call: Call, meanwhile: Callable[[], None]) -> Opened:
-        limits = self._means.config.gateway.timeouts
-        timeouts = Timeouts(limits.connect, limits.first_byte, limits.idle)
-        trial = self.trial
-        response = self._means.transport.send(trial.request, timeouts, call, meanwhile)
+        trial, means = self.trial, self._means
+        response = means.transport.send(trial.request, means.timeouts, call, meanwhile)
         trial.response = response
         if not 200 <= response.status < 300:
             raise failure_of(response, read_bounded(response, trial.capture))

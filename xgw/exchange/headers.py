@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import compress
 
@@ -125,6 +125,12 @@ def _returned(names: tuple[str, ...], own: frozenset[str]) -> tuple[tuple[bool, 
     left_out = NOT_RETURNED | own
     pass_on = [n not in left_out and not n.startswith(NOT_RETURNED_PREFIX) for n in lower]
     return tuple(pass_on), "connection" in lower
+
+
+@lru_cache(maxsize=64)
+def by_name(headers: Headers) -> Mapping[str, str]:
+    """The values of a client's headers by their names."""
+    return dict(headers)
 
 
 def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:

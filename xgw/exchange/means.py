@@ -9,7 +9,7 @@ from xgw.accounting.tokens import TokenCounter
 from xgw.config import Config
 from xgw.exchange.headers import Headers
 from xgw.masking import Masker
-from xgw.providers.transport import Transport
+from xgw.providers.transport import Timeouts, Transport
 from xgw.recording.recorder import Recorder
 
 HEADS_KEPT = 64
@@ -26,6 +26,7 @@ class Means:
     masker: Masker
     prices: PriceBook
     counter: TokenCounter
+    timeouts: Timeouts = field(init=False, repr=False, compare=False)
     _passes_through: bool = field(init=False, repr=False, compare=False)
     """Whether any provider gets its clients' own credentials."""
 
@@ -36,6 +37,9 @@ class Means:
     def __post_init__(self) -> None:
         passes_through = any(provider.passthrough for provider in self.config.providers)
         object.__setattr__(self, "_passes_through", passes_through)
+        limits = self.config.gateway.timeouts
+        timeouts = Timeouts(limits.connect, limits.first_byte, limits.idle)
+        object.__setattr__(self, "timeouts", timeouts)
 
     def recorded(self, url: str, headers: Headers) -> RecordedHead:
         """The URL and the headers of a request as the record has them, for all who ask the same.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, quote
 
 from xgw.config import is_credential_parameter
-from xgw.exchange.headers import Headers, find, to_upstream
+from xgw.exchange.headers import Headers, by_name, to_upstream
 from xgw.exchange.routing import Target, Way
 from xgw.frozen import frozen
 from xgw.providers.dialects.chat_request import rewrite
@@ -66,7 +66,7 @@ def labels_of(order: Order) -> dict[str, Any] | None:
     """What the client says of itself, its own retries; what the call is for; which agent asks."""
     if order.purpose is not None:
         return {"purpose": order.purpose}
-    count = find(order.headers, "x-stainless-retry-count") or "0"
+    count = by_name(order.headers).get("x-stainless-retry-count", "0")
     retried = {"client_retry_count": count} if count.isdecimal() and count != "0" else {}
     agent = {"agent_name": order.agent_name} if order.agent_name else {}
     return retried | agent or None

@@ -57,13 +57,13 @@ class Capture:
         if self.first_byte_at is None:
             self.first_byte_at = clock.now()
         if not self.truncated:
-            room = self._limit - self._kept
+            kept = block[: self._limit - self._kept]
             at = round((clock.monotonic() - self._started) * 1000)
             if not self.frames or self.frames[-1][1] != at:
                 self.frames.append([self.received, at])
-            self._parts.append(block[:room])
-            self._kept += min(len(block), room)
-            self.truncated = len(block) > room
+            self._parts.append(kept)
+            self._kept += len(kept)
+            self.truncated = len(kept) < len(block)
         self.received += len(block)
         self.chunks += 1
 

@@ -33,6 +33,24 @@ class Trial:
     What its record needs is worked out when someone asks for it: the request need not wait for it.
     """
 
+    is_announced = False
+    """Whether others have been told that it has begun."""
+    is_recorded = False
+    """Whether its end is recorded already: another try was to follow."""
+    response: UpstreamResponse | None = None
+    relay: Relay | None = None
+    whole: Answer | None = None
+    """An answer that came as one body and goes out as a stream."""
+    live: LiveStep | None = None
+
+    # Not `cached_property`: before Python 3.12 that works out one try's at a time, of all.
+    _sent: Stored | None = None
+    _facts: AttemptFacts | None = None
+    _starts_at: datetime.datetime | None = None
+    _ttft_ms: int | None = None
+    _output: tuple[Answer | None, bytes] = None, b""
+    """The last answer in which no secret stands, and what is stored of it."""
+
     def __init__(
         self,
         means: Means,
@@ -54,26 +72,10 @@ class Trial:
         self._waited_ms = waited_ms
         self._history = history
         self._input_tokens = input_tokens
-        self._starts_at: datetime.datetime | None = None
-        # Not `cached_property`: before Python 3.12 that works out one try's at a time, of all.
-        self._sent: Stored | None = None
-        self._facts: AttemptFacts | None = None
         self.body = body_for(order, target, ask_usage=asks_usage)
         self.request = build_request(order, target, self.body)
         self.asked_usage = asks_usage
-        self.is_announced = False
-        """Whether others have been told that it has begun."""
-        self.response: UpstreamResponse | None = None
-        self.relay: Relay | None = None
-        self.whole: Answer | None = None
-        """An answer that came as one body and goes out as a stream."""
-        self.live: LiveStep | None = None
-        self.is_recorded = False
-        """Whether its end is recorded already: another try was to follow."""
-        self._output: tuple[Answer | None, bytes] = None, b""
-        """The last answer in which no secret stands, and what is stored of it."""
         self._started = clock.monotonic()
-        self._ttft_ms: int | None = None
         self.capture = Capture(means.config.gateway.max_response_bytes, self._started)
 
     @property
@@ -200,7 +202,7 @@ class Trial:
         if self.relay is not None and self.relay.released_at is not None:
             self._ttft_ms = self._since_start(self.relay.released_at)
         ended_at, moment = clock.together()
-        usage = self._usage(answer)
+        facts, usage = self.facts, self._usage(answer)
         bodies = self._stored_answer(answer)
         body = self._stored_body(answer)
         response = self.response
@@ -208,7 +210,7 @@ class Trial:
         end = AttemptEnd(
             status=status,
             ended_at=ended_at,
-            latency_ms=_as_by(self.facts.started_at, ended_at, self._since_start(moment)),
+            latency_ms=_as_by(facts.started_at, ended_at, self._since_start(moment)),
             error_type=error_type,
             error_message=error_message,
             http_status=http_status,
@@ -219,7 +221,7 @@ class Trial:
             finish_reason_raw=answer.finish_reason_raw if answer else None,
             usage=usage,
             cost_usd=self._cost(answer, usage),
-            context_tokens=self._context_tokens(usage),
+            context_tokens=_context_tokens(facts, usage),
             ttft_ms=self._ttft_ms,
             output=bodies[0].hash if bodies else None,
             partial_output=answer.text() if answer and status != "success" else None,
@@ -289,13 +291,13 @@ class Trial:
         names = answer.names if answer is not None and not self.capture.truncated else None
         return self._means.recorder.shelf.whole(self._means.masker.body(content, names))
 
-    def _context_tokens(self, usage: Usage) -> int | None:
-        facts = self.facts
-        sent = facts.input_tokens if usage.input_tokens is None else usage.input_tokens
-        return sent if facts.is_said else None
-
     def _since_start(self, moment: float) -> int:
         return max(0, round((moment - self._started) * 1000))
+
+
+def _context_tokens(facts: AttemptFacts, usage: Usage) -> int | None:
+    sent = facts.input_tokens if usage.input_tokens is None else usage.input_tokens
+    return sent if facts.is_said else None
 
 
 def _as_by(started_at: datetime.datetime, ended_at: datetime.datetime, measured_ms: int) -> int:

@@ -224,16 +224,13 @@ class Answering:
         return tuple([(name, mask(value)) for name, value in headers])
 
     def _own_headers(self) -> list[tuple[str, str]]:
-        headers = []
-        session = self._record.session_name
-        if session is not None:
-            headers.append(("X-Session-Id", header_value(session)))
-        return [
-            *headers,
+        session, scope = self._record.session_name, self._record.scope
+        headers = [
             ("X-Turn-Id", header_value(self._record.turn_name)),
-            ("X-Run-Id", self._record.scope.run_id),
-            ("X-Trace-Id", self._record.scope.trace_id),
+            ("X-Run-Id", scope.run_id),
+            ("X-Trace-Id", scope.trace_id),
         ]
+        return headers if session is None else [("X-Session-Id", header_value(session)), *headers]
 
 
 def _answer_of(opened: Opened) -> Answer:

@@ -94,18 +94,19 @@ class Elements(Sequence[dict[str, Any]]):
 class Conversation:
     """A request's elements with their hashes, and who speaks.
 
-    `roles` are those of the first elements, by how many these are: of all, and of the few counts
-    before that.
+    `speakers` are the roles of all; `roles` are those of the first elements, by how many these
+    are: of all, and of the few counts before that.
     """
 
     elements: Elements
     hashes: Hashes
+    speakers: Roles
     roles: dict[int, Roles]
 
     @property
     def tail(self) -> int:
         """Where the new part begins: after the last assistant element."""
-        return self._speakers.assistant + 1
+        return self.speakers.assistant + 1
 
     @property
     def asked_from(self) -> int:
@@ -113,15 +114,11 @@ class Conversation:
 
         Clients put the first words of an answer into the assistant's mouth.
         """
-        return self._speakers.answered + 1
-
-    @property
-    def _speakers(self) -> Roles:
-        return self.roles[len(self.elements)]
+        return self.speakers.answered + 1
 
     def user_input(self) -> str | None:
         """The text of the last user element; None without one."""
-        position = self._speakers.user
+        position = self.speakers.user
         return None if position < 0 else text_of(self.elements[position].get("content"))
 
     def tool_call_ids(self) -> list[str]:
@@ -137,14 +134,14 @@ class Conversation:
 
     def has_user_tail(self) -> bool:
         """Whether the new part holds a user message."""
-        return self._speakers.user >= self.tail
+        return self.speakers.user >= self.tail
 
     def history(self, before: History | None) -> History:
         """What the session's next request is compared with; `before` is what this one was.
 
         Without a system prompt of its own, the last one recorded stays the one to compare with.
         """
-        system = frozenset(digest for _, digest in self._speakers.system)
+        system = frozenset(digest for _, digest in self.speakers.system)
         if not system and before is not None:
             system = before.system
         return History(len(self.hashes), fold(self.hashes), system)
@@ -166,7 +163,7 @@ class Conversation:
         known = before.system if before is not None else frozenset()
         prompts = [
             position
-            for position, digest in self._speakers.system
+            for position, digest in self.speakers.system
             if position < self.tail and digest not in known
         ]
         return prompts + self._asked(before) + list(range(self.tail, len(self.elements)))
@@ -177,7 +174,7 @@ class Conversation:
             return []
         has_appended = before is not None and self.compare(before) == "appended"
         first = max(self.asked_from, before.count if before and has_appended else 0)
-        asked = range(first, self._speakers.user + 1)
+        asked = range(first, self.speakers.user + 1)
         return [position for position in asked if self.elements[position].get("role") == "user"]
 
 
@@ -201,7 +198,7 @@ def read_conversation(
     for at in range(count, total):
         speakers = speakers.then((new[at - known],), hashes, at)
         by_count[at + 1] = speakers
-    return Conversation(Elements(run, new), hashes, by_count)
+    return Conversation(Elements(run, new), hashes, speakers, by_count)
 
 
 def is_system(element: Mapping[str, Any]) -> bool:

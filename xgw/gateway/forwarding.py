@@ -15,7 +15,7 @@ from xgw.errors import ApiError
 from xgw.exchange.attempts import UsageRefusals
 from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange
-from xgw.exchange.headers import Headers
+from xgw.exchange.headers import Headers, by_name
 from xgw.exchange.means import Means
 from xgw.exchange.order import Endpoint, Order
 from xgw.exchange.routing import Router
@@ -177,7 +177,7 @@ class Gateway:
 
     def _identity(self, ask: Ask, fields: dict[str, Any]) -> Identity:
         gateway = self._means.config.gateway
-        identity = read_identity(gateway, dict(ask.headers), fields, ask.url_key)
+        identity = read_identity(gateway, by_name(ask.headers), fields, ask.url_key)
         if identity.metadata_keys:
             check_spelling(identity, ask.whole)
         return identity
@@ -283,7 +283,7 @@ def _without_identifiers(body: Body, identity: Identity) -> Body:
 
 
 def _trace_id(ask: Ask) -> str | None:
-    given = dict(ask.headers).get("traceparent")
+    given = by_name(ask.headers).get("traceparent")
     return None if given is None else parse_traceparent(given)
 
 

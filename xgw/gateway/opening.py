@@ -100,6 +100,7 @@ class Beginning:
         before = self._session.history if self._session else None
         shelf, seen = self._means.recorder.shelf, place.turn.seen
         count, model = self._means.counter.count_message, settling.model
+        old = conversation.asked_from if whole else 0
         messages: list[MessageFacts] = []
         for position in conversation.new_positions(before, whole=whole):
             digest = conversation.hashes[position]
@@ -116,7 +117,7 @@ class Beginning:
                 shelf,
                 arrival.bodies,
                 tokens=count(element, model, digest=digest),
-                history=whole and position < conversation.asked_from,
+                history=position < old,
             )
             messages.append(message)
         for position in place.taken:

@@ -111,7 +111,7 @@ class Record:
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
-            self._calls.add(self.scope.turn_id, self._call)
+            self._calls.add(place.turn.scope.turn_id, self._call)
             self._has_begun = True
         return bodies
 
@@ -192,8 +192,9 @@ class Record:
         stored = [*bodies]
         session = self._session
         with session.lock if session else _UNLOCKED:
-            at, moment = clock.together()
+            moment: float | None = None
             if session is not None:
+                at, moment = clock.together()
                 # The one that comes last here ends the turn, so it must not seem to end earlier.
                 end = changed(end, ended_at=at)
                 self._turn.latest = at
@@ -201,7 +202,7 @@ class Record:
             self._ticket = self._means.recorder.finish(ending, stored, awaited=True)
             if session is not None:
                 session.last_ticket = self._ticket
-        self._calls.remove(self.scope.turn_id, self._call)
+        self._calls.remove(ending.scope.turn_id, self._call)
         if session is not None:
             self._sessions.release(session)
         if waits:
@@ -211,12 +212,13 @@ class Record:
         self,
         ended_by: str,
         end: AttemptEnd,
-        moment: float,
+        moment: float | None,
         answer: Answer | None,
         bodies: list[Stored],
         *,
         failed: bool,
     ) -> Ending:
+        """`moment` is when it ends, by the clock that never goes back; None without a session."""
         turn = self._turn
         turn.under_way -= 1
         tools = self._tools(end) if answer is not None and self._session is not None else ()
@@ -224,9 +226,10 @@ class Record:
         turn_end: TurnEnd | None = None
         dropped: tuple[ToolEnd, ...] = ()
         if turn.under_way == 0:
-            turn.busy_ms = turn.busy_until(moment)
             # A turn without a session is its only call, and takes exactly as long.
-            busy = turn.busy_ms if self._session is not None else None
+            busy: int | None = None
+            if moment is not None:
+                turn.busy_ms = busy = turn.busy_until(moment)
             turn_end = self._turn_end(ended_by, end, busy, answer)
             if ended_by == "user_cancel":
                 dropped = drop_open_tools(turn, end.ended_at)

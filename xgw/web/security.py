@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from xgw import errors
@@ -65,6 +66,7 @@ COOKIE = "cookie"
 
 EVERYONE = Caller("default", sees_all=True)
 Known = tuple[str, Caller | None]
+_NAME = itemgetter(0)
 Issued = Callable[[], Iterable[Known]]
 
 
@@ -298,7 +300,7 @@ def _with_headers(start_response: StartResponse, origin: str | None) -> StartRes
     def start(
         status: str, headers: list[tuple[str, str]], *exc_info: object
     ) -> Callable[[bytes], object]:
-        added = security_headers_beside(tuple([name for name, _ in headers]))
+        added = security_headers_beside(tuple(map(_NAME, headers)))
         if origin is not None:
             added += (
                 ("Access-Control-Allow-Origin", origin),

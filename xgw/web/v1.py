@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -158,8 +158,8 @@ class OpenAI:
         limit = self._services.config.config.server.max_body_bytes
         if endpoint != "chat.completions":
             return read_body(environ, limit)
-        gateway = self._services.gateway
-        return take_body(environ, limit, lambda: gateway.taking(project, headers))
+        taking = partial(self._services.gateway.taking, project, headers)
+        return take_body(environ, limit, taking)
 
     def _client(self, environ: WSGIEnvironment, caller: Caller | None) -> dict[str, Any]:
         head: dict[str, Any] = environ.get("xgw.head", {})

@@ -144,7 +144,7 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
 def _reasoning(sent: dict[str, Any]) -> str | None:
     """What a message says of the model's reasoning: servers differ in what they call it."""
     for name in ("reasoning_content", "reasoning", "thinking"):
-        if isinstance(text := sent.get(name), str):
+        if name in sent and isinstance(text := sent[name], str):
             return text
     return None
 

@@ -70,7 +70,8 @@ def parse_usage(usage: Any) -> Usage | None:
     output_tokens = _first(usage, "completion_tokens", "output_tokens")
     total = _first(usage, "total_tokens")
     cached = written = reasoning = None
-    if not usage.keys() <= _WITHOUT_DETAILS:
+    is_usual = usage.keys() <= _WITHOUT_DETAILS
+    if not is_usual:
         cached, written, reasoning = _parse_details(usage)
 
     beside = (cached or 0) + (written or 0)
@@ -90,7 +91,7 @@ def parse_usage(usage: Any) -> Usage | None:
         cache_write_tokens=_part_of(input_tokens, written),
         reasoning_tokens=_part_of(output_tokens, reasoning),
         total_tokens=_total(input_tokens, output_tokens, total),
-        raw=storable(usage),
+        raw=usage if is_usual and None not in known[:3] else storable(usage),
         source="provider",
     )
 

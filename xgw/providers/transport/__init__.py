@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from xgw.providers.transport.asking import NoAnswer, ask
 from xgw.providers.transport.calls import Call, Cancelled, ClientGone
@@ -97,19 +98,18 @@ class Transport:
         timeouts: Timeouts,
         meanwhile: Callable[[], None] | None,
     ) -> UpstreamResponse:
-        name = origin.name
         try:
-            asked = ask(wire, name, head, request.pieces, timeouts, meanwhile)
+            asked = ask(wire, origin, head, request.pieces, timeouts, meanwhile)
         except BaseException:
             wire.close()
             raise
         return UpstreamResponse(
             wire,
             asked,
-            name=name,
+            origin=origin,
             method=request.method,
             timeouts=timeouts,
-            finish=lambda wire, alive: self._finish(origin, wire, alive),
+            finish=partial(self._finish, origin),
         )
 
     def _finish(self, origin: Origin, wire: Wire, alive: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from xgw import clock
 from xgw.frozen import frozen
 from xgw.providers.transport.framing import CutShort, Head, HeadReader, ProtocolFault
+from xgw.providers.transport.origins import Origin
 from xgw.providers.transport.requests import Piece, Timeouts
 from xgw.providers.transport.wire import Silence, Wire
 from xgw.values import UpstreamFailure
@@ -15,8 +16,8 @@ from xgw.values import UpstreamFailure
 class NoAnswer(UpstreamFailure):
     """The connection ended `after` seconds without one byte of an answer."""
 
-    def __init__(self, name: str, after: float) -> None:
-        message = f"{name} closed the connection without an answer"
+    def __init__(self, origin: Origin, after: float) -> None:
+        message = f"{origin.name} closed the connection without an answer"
         super().__init__("upstream_connection", message)
         self.after = after
 
@@ -36,13 +37,13 @@ class Asked:
 
 def ask(
     wire: Wire,
-    name: str,
+    origin: Origin,
     head: bytes,
     body: Sequence[Piece],
     timeouts: Timeouts,
     meanwhile: Callable[[], None] | None,
 ) -> Asked:
-    """Send a request to the upstream called `name` and wait for the head of its answer.
+    """Send a request to an upstream and wait for the head of its answer.
 
     `meanwhile` is called once the request is out, and each time that this has to be waited for.
     Raises UpstreamFailure (NoAnswer among them), Cancelled and ClientGone.
@@ -57,19 +58,19 @@ def ask(
         found = answer.head or _await_head(wire, answer, sent_at + timeouts.first_byte)
         if found is None:
             cause = f"sent no byte of its answer within {timeouts.first_byte:g} s"
-            raise UpstreamFailure("upstream_timeout", f"{name} {cause}")
+            raise UpstreamFailure("upstream_timeout", f"{origin.name} {cause}")
     except Silence:
         cause = f"took no more of the request for {timeouts.idle:g} s"
-        raise UpstreamFailure("upstream_timeout", f"{name} {cause}") from None
+        raise UpstreamFailure("upstream_timeout", f"{origin.name} {cause}") from None
     except ProtocolFault as fault:
-        raise UpstreamFailure("upstream_protocol_error", f"{name} {fault}") from None
+        raise UpstreamFailure("upstream_protocol_error", f"{origin.name} {fault}") from None
     except (OSError, CutShort) as fault:
         if answer.untouched:
-            raise NoAnswer(name, clock.monotonic() - began) from None
+            raise NoAnswer(origin, clock.monotonic() - began) from None
         cut = isinstance(fault, CutShort)
         raise UpstreamFailure(
             "upstream_truncated" if cut else "upstream_connection",
-            f"{name} broke the connection off in the head of its answer",
+            f"{origin.name} broke the connection off in the head of its answer",
         ) from None
     return Asked(found, answer.rest, sent_at, whole)
 

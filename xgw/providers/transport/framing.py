@@ -6,6 +6,7 @@ No sockets here: bytes go in as they were received, in any pieces.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from xgw.frozen import frozen
 
 MAX_HEAD = 65536
 _MAX_SIZE_LINE = 4096
-_SHORT_LINE = 128
+_SHORT_HEAD = 4096
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
@@ -21,6 +22,9 @@ _FIRST_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?\r\n")
 _NEXT_SIZE = re.compile(rb"\r\n" + _FIRST_SIZE.pattern)
 _PART_OF_FIRST = re.compile(rb"(?:[0-9A-Fa-f]{1,15}[ \t]*(?:;[^\r\n\0]*)?\r?)?")
 _PART_OF_NEXT = re.compile(rb"\r?|\r\n" + _PART_OF_FIRST.pattern)
+
+
+Header = tuple[str, str]
 
 
 class ProtocolFault(Exception):
@@ -40,7 +44,7 @@ class Head:
 
     version: int
     status: int
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[Header, ...]
     joined: dict[str, str]
     """By lower-case name, repeated ones joined by commas."""
 
@@ -113,22 +117,29 @@ def _parse_head(block: bytes) -> Head:
     if matched is None:
         _check_beginning(block)
         raise ProtocolFault("sent a malformed status line")
-    headers = []
+    parsed = [*map(_often if len(block) <= _SHORT_HEAD else _parse_line, lines)]
+    headers, lowered = zip(*parsed, strict=True) if parsed else ((), ())
+    joined = dict(lowered)
+    if len(joined) < len(lowered):
+        joined = _join(lowered)
+    return Head(int(matched[1]), int(matched[2]), headers, joined)
+
+
+def _join(headers: Iterable[Header]) -> dict[str, str]:
+    """The values by name, those of a name that comes again joined by commas."""
     joined: dict[str, str] = {}
-    for line in lines:
-        header, lower = (_often if len(line) <= _SHORT_LINE else _parse_line)(line)
-        headers.append(header)
-        value = header[1]
-        joined[lower] = f"{joined[lower]},{value}" if lower in joined else value
-    return Head(int(matched[1]), int(matched[2]), tuple(headers), joined)
+    for name, value in headers:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
 
 
-def _parse_line(line: str) -> tuple[tuple[str, str], str]:
-    """A header's name and value, and its name in lower case."""
+def _parse_line(line: str) -> tuple[Header, Header]:
+    """A header's name and value; the same with the name in lower case."""
     header = _HEADER.fullmatch(line)
     if header is None:
         raise ProtocolFault("sent a malformed header line")
-    return (header[1], header[2].rstrip(" \t")), header[1].lower()
+    value = header[2].rstrip(" \t")
+    return (header[1], value), (header[1].lower(), value)
 
 
 _often = lru_cache(maxsize=512)(_parse_line)

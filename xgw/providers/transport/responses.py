@@ -9,6 +9,7 @@ from xgw.providers.transport.asking import Asked
 from xgw.providers.transport.calls import Cancelled, ClientGone
 from xgw.providers.transport.decoding import Decoder, new_decoder
 from xgw.providers.transport.framing import CutShort, Framing, Head, ProtocolFault, new_framing
+from xgw.providers.transport.origins import Origin
 from xgw.providers.transport.requests import Timeouts
 from xgw.providers.transport.wire import Wire
 from xgw.values import UpstreamFailure
@@ -23,12 +24,17 @@ class UpstreamResponse:
     One thread reads it, and closes it in the end.
     """
 
+    _idle_deadline: float | None = None
+    _blocks = 0
+    _decoder: Decoder | None = None
+    _fault: ProtocolFault | None = None
+
     def __init__(
         self,
         wire: Wire,
         asked: Asked,
         *,
-        name: str,
+        origin: Origin,
         method: str,
         timeouts: Timeouts,
         finish: Callable[[Wire, bool], None],
@@ -39,17 +45,13 @@ class UpstreamResponse:
         self.headers = head.headers
         self._wire: Wire | None = wire
         self._call = wire.call
-        self._name = name
+        self._origin = origin
         self._rest = asked.rest
         self._first_byte = timeouts.first_byte
         self._first_deadline: float | None = asked.sent_at + timeouts.first_byte
         self._idle = timeouts.idle
-        self._idle_deadline: float | None = None
-        self._blocks = 0
         self._finish = finish
         self._keeps_alive = asked.whole and head.keeps_alive()
-        self._decoder: Decoder | None = None
-        self._fault: ProtocolFault | None = None
         self._begin(head, method)
 
     def read(self, until: float | None = None) -> bytes | None:
@@ -173,5 +175,8 @@ class UpstreamResponse:
 
     def _fail(self, error_type: str, cause: str) -> UpstreamFailure:
         return UpstreamFailure(
-            error_type, f"{self._name} {cause}", http_status=self.status, headers=self.headers
+            error_type,
+            f"{self._origin.name} {cause}",
+            http_status=self.status,
+            headers=self.headers,
         )
