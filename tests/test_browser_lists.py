@@ -245,6 +245,22 @@ def test_lists_can_be_used_by_everyone(pages: FilledPages, visit: Visits) -> Non
         assert readable.locator("main").inner_text() != ""
 
 
+@pytest.mark.parametrize("width", [380, 901, 1000, 1101, 1201, 1280])
+@pytest.mark.parametrize("path", ["/ui/", "/ui/requests"])
+def test_titles_have_room_and_figures_are_whole(
+    pages: FilledPages, visit: Visits, path: str, width: int
+) -> None:
+    title, figures = "What is the weather", {"total_tokens": 123_456_789, "cost_usd": 0.00006}
+    session = pages.filled.session("long", title=title, **figures)
+    turn = pages.filled.turn(session)
+    pages.filled.request(turn, provider_name="p", model="a-model-2026", started_at=clock.now())
+    page = visit(f"{pages.client.url}{path}", width=width)
+    cut = page.locator(".row :is(.row-title, td.right)").evaluate_all(
+        "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+    )
+    assert cut == []
+
+
 def test_older_rows_are_behind_a_link_without_scripts(pages: FilledPages, visit: Visits) -> None:
     for number in range(board.LIMIT + 3):
         pages.filled.session(f"s{number}", number)

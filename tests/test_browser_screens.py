@@ -10,6 +10,7 @@ import pytest
 
 from accessibility import assert_accessible, assert_for_everyone
 from gateway_fixtures import Gate, a_test_of, gate_and_model, provider
+from page_width import assert_fits
 from scripted_model import (
     DONE,
     Model,
@@ -17,6 +18,7 @@ from scripted_model import (
     asks_for,
     call,
     chat,
+    completion,
     delta,
     finish,
     named,
@@ -203,6 +205,26 @@ def test_a_session_is_read_by_keyboard(gate: Gate, visit: Visits) -> None:
 
 
 # -- without scripts -------------------------------------------------------------------------------
+
+
+def test_names_of_tools_fit_a_narrow_window(gate: Gate, visit: Visits) -> None:
+    name = "w" * 64
+    gate.model.will(whole(completion(None, call("c1", name))), says("Done"))
+    say = [user("Find it")]
+    gate.post(chat(*say, tools=OFFERED, **named("tools")))
+    say += [said(None, call("c1", name)), result("c1", "here")]
+    gate.post(chat(*say, tools=OFFERED, **named("tools")))
+    [turn] = gate.turns("tools")
+    steps = gate.get(f"/turns/{turn['id']}").json["runs"][0]["steps"]
+    page = visit(f"{gate.url}/ui/sessions/{turn['session_id']}", width=NARROW)
+    for path in ("", *(f"/ui/steps/{step['id']}" for step in steps[:2])):
+        page.goto(f"{gate.url}{path}" if path else page.url)
+        assert_fits(page)
+        ends = page.locator(".tool-name").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().right)"
+        )
+        assert ends
+        assert max(ends) < NARROW
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

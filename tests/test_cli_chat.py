@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import threading
@@ -299,6 +300,22 @@ def test_a_store_that_cannot_be_written_is_done_without(alone: Chat) -> None:
     assert "cannot be written" in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_an_empty_one(alone: Chat, closed: str) -> None:
+    alone.model.will(says("Hello ", "you"))
+    command = shlex.join(alone.installation.command("chat", "hi", "--details"))
+    done = subprocess.run(
+        ["sh", "-c", f"exec {command} {closed}"],
+        cwd=alone.installation.folder,
+        capture_output=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0
+    assert done.stdout == (b"" if ">&-" in closed.split() else b"Hello you\n")
+    assert (done.stderr == b"") == ("2>&-" in closed)
+    assert alone.show()["status"] == "success"
+
+
 # -- on a terminal ---------------------------------------------------------------------------------
 
 
@@ -352,6 +369,18 @@ def terminal(alone: Chat) -> Iterator[Terminal]:
     terminal.out.wait_for("helper>")
     yield terminal
     terminal.close()
+
+
+def test_details_leave_no_empty_lines(alone: Chat) -> None:
+    alone.model.will(says("Hello ", "you"))
+    terminal = Terminal(alone.installation.command("chat", "hi"), alone.installation.folder)
+    try:
+        told = terminal.out.wait_for_end().replace("\r\n", "\n")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    assert "Hello you\n" in told
+    assert all(told.splitlines())
 
 
 def test_a_conversation(alone: Chat, terminal: Terminal) -> None:

@@ -632,9 +632,11 @@ def on_terminal(columns: int, store: Path, *arguments: str, **env: str) -> str:
     """What a command prints on a terminal so many columns wide."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    # Tests that run beside others are told a width, which counts more than the terminal's own.
+    without_width = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     process = subprocess.Popen(
         [*XGW, *arguments, "--db", str(store)],
-        env={**os.environ, "TZ": "UTC", "TERM": "xterm", **env},
+        env={**without_width, "TZ": "UTC", "TERM": "xterm", **env},
         cwd=store.parent,
         stdin=subprocess.DEVNULL,
         stdout=child,
@@ -659,8 +661,10 @@ def _read(terminal: int) -> bytes:
 COLOURS = re.compile(r"\x1b\[\d+m")
 
 
-@pytest.mark.parametrize("columns", [80, 100])
-@pytest.mark.parametrize("command", ["sessions", "requests", "stats", "show checkout-42"])
+@pytest.mark.parametrize("columns", [40, 80, 100])
+@pytest.mark.parametrize(
+    "command", ["sessions", "requests", "stats", "show checkout-42", "show last"]
+)
 def test_tables_fit_the_terminal(fixed: Path, command: str, columns: int) -> None:
     printed = on_terminal(columns, fixed, *command.split())
     assert COLOURS.search(printed)
@@ -675,6 +679,13 @@ def test_a_narrow_terminal_gets_short_ids_and_titles_below(fixed: Path) -> None:
     assert lines[0] == ["state", "session", "model", "turns", "tokens", "cost", "activity"]
     assert lines[3][:2] == ["waiting", "sess_…00000002"]
     assert lines[4] == ["Weather", "in", "Rome?"]
+
+
+def test_a_terminal_that_is_too_narrow_is_told_so(fixed: Path) -> None:
+    printed = COLOURS.sub("", on_terminal(40, fixed, "sessions"))
+    lines = printed.splitlines()
+    assert lines[0].split() == ["state", "session", "activity"]
+    assert lines[-2:] == ["The terminal is too narrow for: model,", "turns, tokens, cost"]
 
 
 def test_no_colour_where_it_is_not_wanted(fixed: Path) -> None:

@@ -379,3 +379,19 @@ def test_lines_do_no_harm_and_fit_the_terminal() -> None:
     cut = line("message.added", 60, role="user", text="long " * 100)
     assert len(cut) < 30
     assert cut.endswith("…")
+
+
+def test_words_stand_below_where_there_is_no_room_beside_them() -> None:
+    event = {
+        "type": "tool.approval_requested",
+        "at": AT,
+        "session_id": None,
+        "turn_id": f"turn_{7:032x}",
+        "step_id": "step_1",
+        "payload": {"name": "order_status", "tool_call_id": "call_1", "arguments": {"a": "x" * 80}},
+    }
+    spelled = EventLines(Screen(40, False), frozenset(), lambda id: None).spell(event)
+    head, words = spelled.splitlines()
+    assert head.split()[2] == "tool.approval_r…"
+    assert words.startswith("    order_status")
+    assert (len(head), len(words)) == (40, 40)

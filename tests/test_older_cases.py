@@ -238,7 +238,7 @@ def test_a_key_that_is_taken_stays_with_its_session(tmp_path: Path) -> None:
     taken = filled.session("c1")
     filled.close()
     old = made(tmp_path / "old.db", GATEWAY, CONVERSATION, said(1, "user", "hi"))
-    assert "1 sessions have a new key" in done(
+    assert "with a new key: 1 session whose own is another session's" in done(
         "migrate", "--db", filled.store.path, "--from-legacy", old
     )
     [(id, key)] = rows(

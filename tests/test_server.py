@@ -12,6 +12,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -351,6 +352,19 @@ def test_the_banner_holds_what_a_person_needs(installation: Installation) -> Non
     ):
         assert needed in text
     assert "a-token-of-mine" not in text
+
+
+def test_commands_are_called_by_a_path_where_their_name_does_not(tmp_path: Path) -> None:
+    program = tmp_path / "xgw"
+    program.write_text(f"#!{sys.executable}\nfrom xgw.cli import main\nmain(prog_name='xgw')\n")
+    program.chmod(0o755)
+    with installed(tmp_path, program=[str(program)]) as one:
+        for path, called in (("/usr/bin:/bin", program), (f"{tmp_path}:/usr/bin:/bin", "xgw")):
+            server = one.serve("--demo", env={"PATH": path})
+            text = server.stdout.wait_for("curl .*\n").string
+            assert f"follow:     {called} tail" in text
+            assert f"look at:    {called} show" in text
+            server.stop()
 
 
 @pytest.fixture

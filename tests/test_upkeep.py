@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import resource
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -256,7 +257,9 @@ def as_somebody_else() -> Iterator[None]:
         libc.setfsuid(0)
 
 
-def test_a_store_that_can_only_be_read(copy: Path, tmp_path: Path) -> None:
+def test_a_store_that_can_only_be_read(copy: Path) -> None:
+    # What is imported on the way may lie where somebody else cannot read it.
+    assert examine(copy, "--offline")[0] == 0
     with sqlite3.connect(copy) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
@@ -269,6 +272,39 @@ def test_a_store_that_can_only_be_read(copy: Path, tmp_path: Path) -> None:
         Path(folder).chmod(0o755)
     assert (code, "cannot be written" in only(found, "writing")["says"]) == (1, True)
     assert only(found, "integrity")["standing"] == "fine"
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_store_that_may_not_be_read(copy: Path, is_folder: bool) -> None:
+    # What is imported on the way may lie where somebody else cannot read it.
+    assert (examine(copy, "--offline")[0], ask("sessions", "--db", copy)[0]) == (0, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        closed = Path(shutil.copy(copy, folder))
+        (Path(folder) if is_folder else closed).chmod(0)
+        with as_somebody_else():
+            code, found = examine(closed, "--offline")
+            refused, said = ask("sessions", "--db", closed)
+        Path(folder).chmod(0o755)
+    assert code == 1
+    assert only(found, "store")["standing"] == "wrong"
+    assert "the right to read it" in only(found, "store")["advice"]
+    assert (refused, "Permission denied" in said) == (2, True)
+
+
+def test_what_cannot_be_written_is_said_once(copy: Path) -> None:
+    with contextlib.closing(sqlite3.connect(copy)) as database:
+        # The log and its index are there: only what is written at the log's end makes a file grow.
+        database.execute("UPDATE sessions SET title = 'title'")
+        database.commit()
+        command = shlex.join([*XGW, "keys", "create", "one", "--db", str(copy)])
+        done = subprocess.run(
+            ["sh", "-c", f"ulimit -f 0; exec {command}"],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "xgw: the store cannot be written: disk I/O error\n"
 
 
 def test_bodies_that_are_missing_and_those_that_nothing_needs(gate: Gate) -> None:

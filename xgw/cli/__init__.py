@@ -87,6 +87,7 @@ class Commands(click.Group):
         if not standalone_mode:
             return call()
         sys.excepthook = _show_fault
+        _open_closed_streams()
         _speak_utf8()
         sys.exit(_run(call))
 
@@ -139,6 +140,16 @@ def _quiet_on_closed_pipe() -> Iterator[None]:
         with contextlib.suppress(OSError, io.UnsupportedOperation):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(DONE) from None
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that is closed (`xgw … <&-`) is an empty one.
+
+    In order: each takes the lowest number that is free, which else a store would get.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _speak_utf8() -> None:

@@ -62,7 +62,7 @@ def _tell(loaded: Loaded, found: Agents, *, as_json: bool) -> None:
             note(f"{definition.name}: {masker.text(problem)}")
 
 
-_COLUMNS = (Column("agent"), Column("model"), Column("tools", spare=1))
+_COLUMNS = (Column("agent"), Column("model", spare=1), Column("tools", spare=2))
 
 
 def _table(found: Agents) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from xgw import clock
 from xgw.cli import reading
 from xgw.cli.configuration import with_configuration, with_json
 from xgw.cli.server import ServerLock, find_server
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from xgw.store.writer import Writer
 
 WRITE_SECONDS = 10.0
+LOOK_SECONDS = 0.1
 
 
 @click.command()
@@ -96,16 +99,24 @@ def writing(store: Store) -> Iterator[Writer]:
     """A writer for a command's own changes; what it writes, others find in the store."""
     from xgw.store.writer import Writer
 
+    # What goes wrong is told by the command itself.
+    logging.getLogger("xgw.store").addHandler(logging.NullHandler())
     writer = Writer(store, lambda events: None)
     writer.start()
     try:
         yield writer
-    finally:
-        writer.stop()
+    except BaseException:
+        writer.stop(0)
+        raise
+    writer.stop()
 
 
 def commit(writer: Writer, ticket: Any) -> None:
-    """Wait for the commit; WorkError if it does not come."""
-    if not ticket.wait(WRITE_SECONDS) or ticket.error is not None:
+    """Wait for the commit; WorkError if it does not come, at once where waiting is of no use."""
+    until = clock.monotonic() + WRITE_SECONDS
+    while not ticket.wait(LOOK_SECONDS) and clock.monotonic() < until:
+        if writer.down_reason is not None and "locked" not in writer.down_reason:
+            break
+    if not ticket.done or ticket.error is not None:
         reason = writer.down_reason or ticket.error or "it is busy"
         raise WorkError(f"the store cannot be written: {reason}")

@@ -56,8 +56,8 @@ def chat(
     -m it is the only agent that answers, else the model of the first route.
 
     \b
-    Exit codes: 0 answered, 1 the turn ended in error or waits for an approval, 2 bad usage,
-    130 cancelled.
+    Exit codes: 0 answered, 1 the turn ended in error or waits for an
+    approval, 2 bad usage, 130 cancelled.
 
     \b
     Examples:

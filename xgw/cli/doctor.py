@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,7 @@ def _sizes(path: Path) -> list[dict[str, Any]] | None:
     from xgw.queries.sizes import measure
     from xgw.store.database import Store
 
-    if not path.is_file():
+    if not os.path.isfile(path):
         return None
     store = Store(path)
     try:

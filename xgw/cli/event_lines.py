@@ -18,6 +18,8 @@ from xgw.queries.wording import joined, served_words
 Event = Mapping[str, Any]
 
 TYPE_CELLS = 17
+LEAST_WORDS = 16
+INDENT = "    "
 LONGEST = 4000
 REMEMBERED = 10_000
 
@@ -46,17 +48,25 @@ class EventLines:
         self._keys: OrderedDict[str, str] = OrderedDict()
 
     def spell(self, event: Event) -> str:
-        """One line, cut to the terminal, with nothing in it that could do harm."""
+        """A line, cut to the terminal, with nothing in it that could do harm.
+
+        Where little room is left for its words, they stand below it.
+        """
         type, payload = str(event["type"]), event["payload"]
         words = texts.one_line(self._words(type, event, payload), LONGEST)
         owner = (event["turn_id"] or event["session_id"] or "")[-SHORT_DIGITS:]
         head = f"{spelling.time_of_day(clock.parse_time(event['at']))}  {owner:{SHORT_DIGITS}}  "
         named = f"{texts.one_line(type, LONGEST):<{TYPE_CELLS}}"
-        if self._screen.width is not None:
-            words = texts.cut(words, max(1, self._screen.width - len(head) - len(named) - 2))
+        gap, width = "  ", self._screen.width
+        if width is not None:
+            room = width - len(head) - len(named) - len(gap)
+            if room < LEAST_WORDS:
+                named = texts.cut(named.rstrip(), width - len(head))
+                gap, room = f"\n{INDENT}", width - len(INDENT)
+            words = texts.cut(words, room)
         paint = self._screen.paint
-        line = f"{paint(head, 'faint')}{paint(named, _role(type, payload))}  {words}"
-        return line.rstrip()
+        told = f"{paint(head, 'faint')}{paint(named, _role(type, payload))}"
+        return f"{told}{gap}{words}".rstrip()
 
     def _words(self, type: str, event: Event, payload: Payload) -> str:
         spelled = event_words.SPELLED.get(type)

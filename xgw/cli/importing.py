@@ -22,11 +22,11 @@ STDIN = "-"
 
 _COLUMNS = (
     Column("import"),
-    Column("exported", right=True),
-    Column("by"),
-    Column("sessions", right=True),
-    Column("turns", right=True),
-    Column("imported", right=True),
+    Column("exported", right=True, spare=1),
+    Column("by", spare=5),
+    Column("sessions", right=True, spare=3),
+    Column("turns", right=True, spare=4),
+    Column("imported", right=True, spare=2),
 )
 
 

@@ -170,10 +170,10 @@ def _json(row: Row) -> dict[str, Any]:
 _COLUMNS = (
     Column("id"),
     Column("name"),
-    Column("key"),
-    Column("project"),
-    Column("org"),
-    Column("created", right=True),
+    Column("key", spare=1),
+    Column("project", spare=3),
+    Column("org", spare=4),
+    Column("created", right=True, spare=2),
 )
 
 

@@ -243,19 +243,19 @@ def _list_imported(loaded: Loaded, listing: _Listing, page: Page, as_json: bool)
 _SESSION_COLUMNS = (
     Column("state"),
     Column("session"),
-    Column("model"),
-    Column("turns", right=True),
-    Column("tokens", right=True),
-    Column("cost", right=True),
+    Column("model", spare=3),
+    Column("turns", right=True, spare=4),
+    Column("tokens", right=True, spare=1),
+    Column("cost", right=True, spare=2),
     Column("activity", right=True),
 )
 _REQUEST_COLUMNS = (
     Column("started", right=True),
     Column("status"),
-    Column("took", right=True),
-    Column("in", right=True),
-    Column("out", right=True, spare=1),
-    Column("provider/model"),
+    Column("took", right=True, spare=1),
+    Column("in", right=True, spare=3),
+    Column("out", right=True, spare=4),
+    Column("provider/model", spare=2),
     Column("request"),
 )
 

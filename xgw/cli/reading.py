@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -79,9 +81,14 @@ def _refuse_foreign(store: Store, *, any_schema: bool) -> None:
     try:
         applied = {row[0] for row in store.sql(f"SELECT name FROM {migrations.HISTORY}")}
     except peewee.DatabaseError as error:
+        from xgw.upkeep.store_checks import can_be_read
+
         if room.is_full(store.path):
             message = f"the disk of {store.path} is full: free some of it, 64 KiB to read the store"
             raise WorkError(message) from None
+        if not can_be_read(store.path):
+            words = f"{store.path} cannot be read: {os.strerror(errno.EACCES)}"
+            raise UsageError(words) from None
         _refuse_older(store)
         words = f"{store.path} is no store of xgw ({error}): name another with --db PATH"
         raise UsageError(words) from None

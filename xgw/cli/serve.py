@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import shlex
+import shutil
 import sys
 import threading
 from functools import lru_cache
@@ -134,7 +135,7 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
 
     names = ", ".join(provider.label for provider in config.providers)
     unasked = unasked_words(config)
-    again = f" {options}" if options else ""
+    again, called = f" {options}" if options else "", _called()
     return "\n".join(
         [
             f"xgw {__version__} serves. Dashboard:",
@@ -144,13 +145,21 @@ def banner(config: Config, url: str, size: int, options: str = "", issued: bool 
             f"store:      {config.storage.path} ({_bytes(size)})",
             f"providers:  {names}",
             *([] if unasked is None else [f"not asked:  {unasked}"]),
-            f"follow:     xgw tail{again}",
-            f"look at:    xgw show{again} ID",
+            f"follow:     {called} tail{again}",
+            f"look at:    {called} show{again} ID",
             "try it:",
             curl_line(config, url, issued),
             "",
         ]
     )
+
+
+def _called() -> str:
+    """What calls this program again: by its path where its name alone does not (`make serve`)."""
+    path = sys.argv[0]
+    if os.path.basename(path) != "xgw" or shutil.which("xgw") is not None:
+        return "xgw"
+    return shlex.quote(path)
 
 
 def _bytes(size: int) -> str:

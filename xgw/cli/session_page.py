@@ -23,17 +23,17 @@ NEWEST_TURNS = 20
 _COLUMNS = (
     Column("turn", right=True),
     Column("state"),
-    Column("tokens", right=True),
-    Column("cost", right=True),
-    Column("took", right=True),
-    Column("started", right=True),
+    Column("tokens", right=True, spare=2),
+    Column("cost", right=True, spare=4),
+    Column("took", right=True, spare=1),
+    Column("started", right=True, spare=3),
     Column("id"),
 )
 
 _SAID = (
     Column("place", right=True),
     Column("role"),
-    Column("kind"),
+    Column("kind", spare=1),
     Column("id"),
 )
 

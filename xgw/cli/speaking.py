@@ -85,4 +85,5 @@ class Speaker:
         # On a terminal both are seen in one place, and the text may stand in mid-line.
         if self._midline and self._is_terminal and sys.stderr.isatty():
             sys.stderr.write("\n")
+            self._midline = False
         note(line)

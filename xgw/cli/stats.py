@@ -10,7 +10,7 @@ import click
 from xgw import spelling
 from xgw.cli import reading
 from xgw.cli.configuration import with_configuration, with_json
-from xgw.cli.tables import Cell, Column, left_out, render
+from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, stdout, write, write_json
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ TOTAL = "total"
 _COLUMNS = (
     Column("requests", right=True),
     Column("errors", right=True),
-    Column("in", right=True),
-    Column("out", right=True),
-    Column("cached", right=True, spare=1),
-    Column("reasoning", right=True, spare=3),
-    Column("cost", right=True),
-    Column("unpriced", right=True),
-    Column("p50", right=True),
-    Column("p90", right=True, spare=2),
-    Column("p99", right=True),
+    Column("in", right=True, spare=3),
+    Column("out", right=True, spare=2),
+    Column("cached", right=True, spare=7),
+    Column("reasoning", right=True, spare=9),
+    Column("cost", right=True, spare=4),
+    Column("unpriced", right=True, spare=6),
+    Column("p50", right=True, spare=1),
+    Column("p90", right=True, spare=8),
+    Column("p99", right=True, spare=5),
 )
 
 
@@ -83,8 +83,6 @@ def _print(screen: Screen, found: Stats, demos: frozenset[str]) -> None:
     if len(rows) > 1:
         rows.append(_row(TOTAL, found.totals, "name"))
     write(render(screen, columns, rows))
-    if missing := left_out(screen, columns, rows):
-        note(f"The terminal is too narrow for: {', '.join(missing)}")
 
 
 def _name(group: str, row: Row, demos: frozenset[str]) -> str:

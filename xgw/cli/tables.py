@@ -37,7 +37,7 @@ Row = Sequence[Cell]
 def render(
     screen: Screen, columns: Sequence[Column], rows: Sequence[Row], *, tail: str = ""
 ) -> list[str]:
-    """The table's lines.
+    """The table's lines, and which columns have no room.
 
     With `tail`, the title of a column that each row has beside `columns` as its last cell: a text
     of any length, which gets the room that is left, or a line of its own where that is too little.
@@ -56,13 +56,16 @@ def render(
     for row in inner:
         told = GAP.join(_cell(screen, columns[at], row[at], w) for at, w in _pairs(kept, widths))
         lines += _with_tail(screen, told, used, row[-1] if tail else None, below)
-    return lines
+    return lines + _left_out(screen, columns, kept)
 
 
-def left_out(screen: Screen, columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
-    """The titles of columns for which the terminal is too narrow."""
-    kept = _fitting(screen, columns, rows)
-    return [column.title for at, column in enumerate(columns) if at not in kept]
+def _left_out(screen: Screen, columns: Sequence[Column], kept: Sequence[int]) -> list[str]:
+    """What is said of columns for which the terminal is too narrow."""
+    titles = [column.title for at, column in enumerate(columns) if at not in kept]
+    if not titles or screen.width is None:
+        return []
+    told = texts.wrap(f"The terminal is too narrow for: {', '.join(titles)}", screen.width)
+    return [screen.paint(line, "faint") for line in told]
 
 
 def _with_tail(

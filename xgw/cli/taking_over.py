@@ -16,6 +16,7 @@ from xgw.cli.configuration import print_json
 from xgw.cli.server import find_server, without_server
 from xgw.cli.terminal import note
 from xgw.errors import UsageError
+from xgw.queries.wording import counted
 
 if TYPE_CHECKING:
     from xgw.store.database import Store
@@ -227,9 +228,13 @@ def _tell_rest(report: Report, *, dry_run: bool) -> None:
         return
     click.echo(f"the counts balance: all {total:,} rows are accounted for")
     if report.orphans:
-        click.echo(f"{report.orphans:,} messages without a session are in the session `orphans`")
+        click.echo(
+            f"in the session `orphans`: {counted(report.orphans, 'message')} without a session"
+        )
     if report.renamed:
-        click.echo(f"{report.renamed:,} sessions have a new key: theirs is another session's")
+        click.echo(
+            f"with a new key: {counted(report.renamed, 'session')} whose own is another session's"
+        )
     if report.again:
         click.echo("all of it was taken over before: nothing was done")
     elif not dry_run:

@@ -14,8 +14,9 @@ from xgw.queries.pages import Row
 from xgw.queries.wording import served_words
 
 NAME_CELLS = 24
-BAR_AT = 46
-"""Number, name, outcome and time stand before the bars."""
+LEAST_NAME = 8
+OTHER_CELLS = 22
+"""Number, outcome and time stand beside the name, before the bars."""
 LEAST_BAR = 8
 DEEPEST = 4
 WAIT, BEFORE_FIRST_TOKEN, WORK, INSTANT = "┈", "░", "█", "▏"
@@ -25,11 +26,17 @@ _STEP_ROLES: dict[str, Role] = {"running": "busy", "error": "bad", "cancelled": 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time that a timeline shows, and the cells that it has for it."""
+    """The time that a timeline shows, and the cells that it has for names and for bars."""
 
     start: datetime.datetime
     seconds: float
+    names: int
     cells: int
+
+    @property
+    def margin(self) -> int:
+        """The cells before the bars."""
+        return self.names + OTHER_CELLS
 
     def at(self, moment: datetime.datetime) -> int:
         """The cell at which a moment lies."""
@@ -53,7 +60,9 @@ def render(screen: Screen, steps: Sequence[Row], now: datetime.datetime) -> list
         return []
     start = min(step["started_at"] for step in steps)
     seconds = (max(step["ended_at"] or now for step in steps) - start).total_seconds()
-    span = Span(start, seconds, max(LEAST_BAR, screen.page_width - BAR_AT))
+    room = screen.page_width - OTHER_CELLS
+    names = max(LEAST_NAME, min(NAME_CELLS, room - LEAST_BAR))
+    span = Span(start, seconds, names, max(LEAST_BAR, room - names))
     lines, depths = [_scale(screen, span)], depths_of(steps)
     for number, step in enumerate(steps, 1):
         if step["waited_ms"]:
@@ -96,7 +105,7 @@ def elapsed_ms(step: Row, now: datetime.datetime) -> float:
 
 def _scale(screen: Screen, span: Span) -> str:
     end = spelling.duration(span.seconds * 1000)
-    return screen.paint(f"{'':{BAR_AT}}0{end:>{span.cells - 1}}", "faint")
+    return screen.paint(f"{'':{span.margin}}0{end:>{span.cells - 1}}", "faint")
 
 
 def _step_line(
@@ -104,7 +113,7 @@ def _step_line(
 ) -> str:
     # What the turn itself asked for stands in its order; only what is under that is set in.
     shown = f"{'· ' * min(DEEPEST, max(0, depth - 1))}{name_of(step)}"
-    name = texts.pad(texts.one_line(shown, NAME_CELLS), NAME_CELLS)
+    name = texts.pad(texts.one_line(shown, span.names), span.names)
     ended = f"{outcome_of(step):>7} {spelling.duration(elapsed_ms(step, now)):>8}  "
     role = role_of(step)
     bar = screen.paint(_bar(span, step, now), role)
@@ -121,5 +130,6 @@ def _wait_line(screen: Screen, span: Span, step: Row) -> str:
     seconds = step["waited_ms"] / 1000
     begun = step["started_at"] - datetime.timedelta(seconds=seconds)
     words = f"   waited {spelling.duration(step['waited_ms'])}, then {step['attempt_reason']}"
-    told = f"{words:<{BAR_AT}}{span.bar(begun, [(WAIT, seconds)])}"
+    named = texts.pad(texts.cut(words, span.margin), span.margin)
+    told = f"{named}{span.bar(begun, [(WAIT, seconds)])}"
     return screen.paint(told.rstrip(), "faint")

@@ -186,9 +186,11 @@ class _Draft:
     def _storage_mistakes(self, folder: Path) -> list[Mistake]:
         storage = self.tree.get("storage", {})
         path = self._storage_path(str(storage.get("url", "")), folder)
-        if not path.is_dir():
-            return []
-        return [Mistake(("storage", "url"), f"must name a file: {path} is a folder")]
+        try:
+            fault = f"must name a file: {path} is a folder" if path.is_dir() else None
+        except OSError as error:
+            fault = f"must name a file that can be reached: {path} ({error.strerror})"
+        return [] if fault is None else [Mistake(("storage", "url"), fault)]
 
     def _has_issued(self, folder: Path) -> bool:
         storage = self.tree.get("storage", {})

@@ -35,6 +35,7 @@ FULL = "free some of the disk, 64 KiB to read the store and some 40 MB to prune 
 
 READ_ROOM = 64 << 10
 BUSY = "nothing says that the file is damaged: see what else uses it, and try again"
+CLOSED = "give the user that runs xgw the right to read it, and to enter its folder"
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 RESTORE = "move it away and put a backup in its place; `xgw serve` begins a new one otherwise"
@@ -57,13 +58,13 @@ Check = Callable[[Store, sqlite3.Connection], Iterator[Finding]]
 def check(store: Store) -> Iterator[Finding]:
     """Everything about the store, the first thing that is in the way of the rest last."""
     path = store.path
-    if not path.exists():
-        yield wrong("store", f"there is no store {path} yet", "`xgw serve` creates it")
-        return
-    if not path.is_file():
-        yield wrong("store", f"{path} is no file", "name another with --db PATH")
-        return
     try:
+        if not path.exists():
+            yield wrong("store", f"there is no store {path} yet", "`xgw serve` creates it")
+            return
+        if not path.is_file():
+            yield wrong("store", f"{path} is no file", "name another with --db PATH")
+            return
         size = spelling.size(store.size_bytes())
         with contextlib.closing(store.open_reader()) as database:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
@@ -92,6 +93,8 @@ def _advice(path: Path, error: Exception) -> str:
     """What to do where the store cannot be read: it is put away only if it is damaged."""
     if _is_damage(error):
         return RESTORE
+    if not can_be_read(path):
+        return CLOSED
     return FULL if shutil.disk_usage(path.parent).free < READ_ROOM else BUSY
 
 
@@ -109,6 +112,17 @@ def _room(store: Store) -> Iterator[Finding]:
         yield wrong("disk", words, TIGHT if free < PRUNE_ROOM else PRUNE)
     else:
         yield fine("disk", f"{spelling.size(free)} free")
+
+
+def can_be_read(path: Path) -> bool:
+    """Whether its rights let this process read a file."""
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except PermissionError:
+        return False
+    except OSError:
+        pass  # something else is wrong with it
+    return True
 
 
 def _closed(path: Path) -> Path | None:
