@@ -12,7 +12,7 @@ from typing import Any, TypeVar, dataclass_transform
 import msgspec
 from msgspec import field
 
-__all__ = ["changed", "field", "frozen", "frozen_thing"]
+__all__ = ["changed", "field", "fields_of", "frozen", "frozen_thing"]
 
 Value = TypeVar("Value")
 
@@ -36,6 +36,12 @@ def changed(value: Value, **new: Any) -> Value:
     struct: Any = value
     made: Value = msgspec.structs.replace(struct, **new)
     return made
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """The fields of a value by their names."""
+    struct: Any = value
+    return msgspec.structs.asdict(struct)
 
 
 def _struct(cls: type[Value], **options: bool) -> type[Value]:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from xgw import clock
+from xgw.frozen import fields_of
 from xgw.recording.adopt import Adopted, adopt, tell_session
 from xgw.store.database import Store
 from xgw.store.transaction import Transaction
@@ -88,7 +89,7 @@ class Takeover:
 
     def _write(self, batch: Batch) -> None:
         state = State(**asdict(self.state))
-        state.place = asdict(batch.place)
+        state.place = fields_of(batch.place)
         self._pace.write(lambda tx: _Arrival(tx, batch, state).write(self._id))
         self._bodies.committed(batch.payloads)
         self.state = state
