@@ -104,6 +104,7 @@ class Record:
                 arrival, place
             )
             urgent = settling.stream or settling.client_body.size >= LONG_BYTES
+            self._calls.add(self.scope.turn_id, self._call)  # whoever hears of it may cancel it
             self._ticket = self._means.recorder.begin(opening, bodies, urgent=urgent)
             if session is not None:
                 session.exists = True
@@ -111,8 +112,11 @@ class Record:
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
-            self._calls.add(self.scope.turn_id, self._call)
             self._has_begun = True
+            if self._turn.cancellation is not None:
+                # It must not keep the turn from ending.
+                self._call.cancel()
+                self.cancel(waits=False)
         return bodies
 
     def _began_at(self) -> datetime.datetime:
@@ -159,15 +163,15 @@ class Record:
         """Whether calls are cancelled because the server ends."""
         return self._calls.closing
 
-    def cancel(self) -> None:
+    def cancel(self, *, waits: bool = True) -> None:
         """Someone cancelled the turn, or the server ends."""
         if self.is_shutdown:
             message = "xgw was shut down before the answer was complete"
             end, bodies = self._exchange.trial.cut("error", "interrupted", message)
-            self._end("shutdown", end, bodies)
+            self._end("shutdown", end, bodies, waits=waits)
             return
         end, bodies = self._exchange.trial.cut("cancelled", None, None)
-        self._end("user_cancel", end, bodies)
+        self._end("user_cancel", end, bodies, waits=waits)
 
     def fail_internally(self) -> None:
         """Something in xgw itself went wrong; nothing happens unless the record is open."""
@@ -219,6 +223,8 @@ class Record:
     ) -> Ending:
         turn = self._turn
         turn.under_way -= 1
+        if turn.cancellation is not None and ended_by == "user_cancel":
+            turn.cancellation.has_cut = True
         tools = self._tools(end) if answer is not None and self._session is not None else ()
         waits = False
         turn_end: TurnEnd | None = None
@@ -227,8 +233,8 @@ class Record:
             turn.busy_ms = turn.busy_until(moment)
             # A turn without a session is its only call, and takes exactly as long.
             busy = turn.busy_ms if self._session is not None else None
-            turn_end = self._turn_end(ended_by, end, busy, answer)
-            if ended_by == "user_cancel":
+            turn_end = turn.settle(self._turn_end(ended_by, end, busy, answer))
+            if turn_end.ended_by == "user_cancel":
                 dropped = drop_open_tools(turn, end.ended_at)
             if turn.open_tools:
                 turn.status, waits = "waiting", True

@@ -20,8 +20,9 @@ import orjson
 import peewee
 
 from xgw import clock, ids
+from xgw.frozen import changed
 from xgw.gateway.conversation import History, is_system
-from xgw.recording.facts import Scope
+from xgw.recording.facts import Scope, TurnEnd
 from xgw.resent import Hashes
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -68,6 +69,17 @@ class OpenTool:
 
 
 @dataclass(slots=True)
+class Cancellation:
+    """Someone wants a turn to end: from then on until none of its requests is under way.
+
+    `has_cut` tells whether it ended one of them; `ended_by` is how the turn ended, None until then.
+    """
+
+    has_cut: bool = False
+    ended_by: str | None = None
+
+
+@dataclass(slots=True)
 class TurnState:
     """A gateway turn: `status` is running, waiting or ended; `under_way` counts its requests."""
 
@@ -83,6 +95,29 @@ class TurnState:
     seen: set[tuple[int, bytes]] = field(default_factory=set)
     latest: datetime.datetime | None = None
     """When a request of it last ended, since it is in memory."""
+    cancellation: Cancellation | None = None
+    """Requests that come while it is being cancelled are cancelled, too."""
+
+    def cancel(self) -> Cancellation:
+        """It is to end, as soon as its requests that are under way have."""
+        if self.cancellation is None:
+            self.cancellation = Cancellation()
+        return self.cancellation
+
+    def settle(self, end: TurnEnd) -> TurnEnd:
+        """How it ends with the last of its requests, of which it would end with `end`.
+
+        A cancelled one is cancelled, unless all that it was to do was done by then.
+        """
+        cancellation, self.cancellation = self.cancellation, None
+        if cancellation is None:
+            return end
+        if cancellation.has_cut or self.open_tools:
+            end = changed(
+                end, ended_by="user_cancel", error_type=None, error_message=None, finish_reason=None
+            )
+        cancellation.ended_by = end.ended_by
+        return end
 
     def open_tool(self, tool: OpenTool) -> None:
         """The client's result for this call is awaited from now on."""
