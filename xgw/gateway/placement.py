@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from xgw import clock, ids
+from xgw.gateway.choices import take_unchosen
 from xgw.gateway.conversation import Conversation, History
 from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
@@ -34,6 +35,7 @@ class Place:
     resumed: str | None = None
     closings: list[Closing] = field(default_factory=list)
     results: list[Arrived] = field(default_factory=list)
+    dropped_tools: tuple[ToolEnd, ...] = ()
     taken: set[int] = field(default_factory=set)
 
 
@@ -81,11 +83,17 @@ class Placement:
             return self._continue(issuer, "tool_result", arrival)
         place = Place(_new_turn(session, arrival), is_new=True, taken=known or set())
         if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
-            place.closings = [
-                close_waiting(t, "superseded", t.not_before(arrival.began_at))
-                for t in session.waiting()
-            ]
+            place.closings = [self._supersede(turn, arrival) for turn in session.waiting()]
         return place
+
+    def _supersede(self, turn: TurnState, arrival: Arrival) -> Closing:
+        """A turn whose results do not come; it is over if the client chose one without calls."""
+        dropped, finish = self._drop_unchosen(turn, arrival)
+        cause = "superseded" if finish is None else "finished"
+        closing = close_waiting(
+            turn, cause, turn.not_before(arrival.began_at), finish or "tool_calls"
+        )
+        return Closing(closing.scope, (*dropped, *closing.tools), closing.end)
 
     def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
         """An unknown key begins a turn; the one whose calls are answered ends well."""
@@ -111,8 +119,23 @@ class Placement:
         if turn.status != "running":
             turn.status = "running"
             turn.active_since = arrival.moment
+        place.dropped_tools, _ = self._drop_unchosen(turn, arrival)
         place.results = self._results(turn, arrival, place)
         return place
+
+    def _drop_unchosen(
+        self, turn: TurnState, arrival: Arrival
+    ) -> tuple[tuple[ToolEnd, ...], str | None]:
+        """The calls of choices that the client did not go on with get no result.
+
+        Returns their ends, and the finish reason of the answer if nothing is awaited any more.
+        """
+        if arrival.conversation is None or not turn.open_tools:
+            return (), None
+        tools, finish = take_unchosen(self._sessions, turn, arrival.conversation)
+        at = turn.not_before(arrival.began_at)
+        ends = tuple([_no_result(tool, at, arrival.moment) for tool in tools])
+        return ends, None if turn.open_tools else finish
 
     def _results(self, turn: TurnState, arrival: Arrival, place: Place) -> list[Arrived]:
         """The tool results of a request that answer calls of this turn, in order."""
@@ -222,11 +245,16 @@ def _is_known_result(
     return ended.output == digest(content.encode("utf-8", "replace")).hex()
 
 
-def close_waiting(turn: TurnState, ended_by: str, at: datetime.datetime) -> Closing:
-    """End a turn that awaits tools: its open tool steps get no result."""
+def close_waiting(
+    turn: TurnState, ended_by: str, at: datetime.datetime, reason: str = "tool_calls"
+) -> Closing:
+    """End a turn that awaits tools: its open tool steps get no result.
+
+    `reason` is its finish reason, if it ends well.
+    """
     tools = drop_open_tools(turn, at)
     turn.status = "ended"
-    finish = "tool_calls" if ended_by == "finished" else None
+    finish = reason if ended_by == "finished" else None
     end = TurnEnd(ended_by, at, turn.busy_ms, finish_reason=finish, keep_final=True)
     return Closing(turn.scope, tools, end)
 

@@ -225,7 +225,7 @@ class Record:
         turn.under_way -= 1
         if turn.cancellation is not None and ended_by == "user_cancel":
             turn.cancellation.has_cut = True
-        tools = self._tools(end) if answer is not None and self._session is not None else ()
+        tools = self._tools(answer) if answer is not None and self._session is not None else ()
         waits = False
         turn_end: TurnEnd | None = None
         dropped: tuple[ToolEnd, ...] = ()
@@ -270,22 +270,23 @@ class Record:
         )
         return (said,) if said is not None else ()
 
-    def _tools(self, end: AttemptEnd) -> tuple[ToolStart, ...]:
+    def _tools(self, answer: Answer) -> tuple[ToolStart, ...]:
         """The client-side tools that begin with this answer.
 
         A call that was cut short is not awaited; a result that comes all the same belongs here.
         """
         turn, starts = self._turn, []
         awaited = frozenset(turn.open_tools)  # by an answer before: asked for again, not once more
-        for call in end.tool_calls or ():
-            call_id = call["tool_call_id"]
+        for call in answer.tool_calls:
+            call_id = call.tool_call_id
             if not call_id or call_id in awaited:
                 continue
-            start = ToolStart(ids.mint("step"), call_id, call["name"], call["arguments"])
-            tool = OpenTool(
-                start.step_id, call_id, call["name"], call["arguments"], clock.monotonic()
-            )
-            if call["incomplete"]:
+            choice = call.choice if len(answer.choices) > 1 else None
+            notes = None if choice is None else {"choice": choice}
+            start = ToolStart(ids.mint("step"), call_id, call.name, call.arguments, notes=notes)
+            tool = OpenTool(start.step_id, call_id, call.name, call.arguments, clock.monotonic())
+            tool.answer, tool.choice = self._exchange.facts.step_id, choice
+            if call.incomplete:
                 turn.ended_tools.setdefault(call_id, tool)
                 continue
             turn.open_tool(tool)
