@@ -82,33 +82,62 @@ class Placement:
         if issuer is not None and not known:
             return self._continue(issuer, "tool_result", arrival)
         place = Place(_new_turn(session, arrival), is_new=True, taken=known or set())
-        if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
-            place.closings = [self._supersede(turn, arrival) for turn in session.waiting()]
+        spoken = arrival.conversation is not None and arrival.conversation.has_user_tail()
+        place.closings = self._closings(session, arrival, superseded=arrival.is_chat and spoken)
         return place
 
-    def _supersede(self, turn: TurnState, arrival: Arrival) -> Closing:
-        """A turn whose results do not come; it is over if the client chose one without calls."""
+    def _closings(
+        self, session: SessionState, arrival: Arrival, *, superseded: bool = False
+    ) -> list[Closing]:
+        """What a turn that begins means for those that await tools."""
+        found = (self._closing(t, arrival, superseded=superseded) for t in session.awaiting())
+        return [closing for closing in found if closing is not None]
+
+    def _closing(self, turn: TurnState, arrival: Arrival, *, superseded: bool) -> Closing | None:
+        """Results of it that stand in the history came; it ends well where that is all it awaits.
+
+        It does so, too, if the client chose an answer without calls.
+        """
         dropped, finish = self._drop_unchosen(turn, arrival)
-        cause = "superseded" if finish is None else "finished"
-        closing = close_waiting(
-            turn, cause, turn.not_before(arrival.began_at), finish or "tool_calls"
-        )
-        return Closing(closing.scope, (*dropped, *closing.tools), closing.end)
+        tools = (*self._answered(turn, arrival), *dropped)
+        is_over = superseded or finish is not None or not turn.open_tools
+        if turn.under_way or not is_over:  # its own requests end it, or it goes on waiting
+            return Closing(turn.scope, tools, None) if tools else None
+        cause = "superseded" if superseded and finish is None else "finished"
+        at = turn.not_before(arrival.began_at)
+        closing = close_waiting(turn, cause, at, finish or "tool_calls")
+        return Closing(closing.scope, (*tools, *closing.tools), closing.end)
+
+    def _answered(self, turn: TurnState, arrival: Arrival) -> list[ToolEnd]:
+        """Results that stand in the history: the client had the answer to them from elsewhere."""
+        conversation = arrival.conversation
+        first = turn.goes_on_at(conversation.hashes) if conversation is not None else None
+        if conversation is None or first is None:
+            return []
+        found = []
+        for position in range(first, len(conversation.elements)):
+            call_id = conversation.answers(position)
+            if call_id is not None and call_id in turn.open_tools:
+                arrived = self._arrived(turn, call_id, conversation.elements[position], arrival)
+                found += [arrived.end] if arrived is not None else []
+        return found
 
     def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
         """An unknown key begins a turn; the one whose calls are answered ends well."""
         place = Place(_new_turn(session, arrival), is_new=True)
         issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
-        if issuer is None or issuer.status == "ended":
-            return place
+        if issuer is not None and issuer.status != "ended":
+            place.closings = self._end_answered(issuer, arrival)
+        place.closings += self._closings(session, arrival)
+        return place
+
+    def _end_answered(self, issuer: TurnState, arrival: Arrival) -> list[Closing]:
         results = self._results(issuer, arrival, Place(issuer, is_new=False))
         answered = tuple(arrived.end for arrived in results if not arrived.end.late)
         if issuer.under_way:  # its own requests end it
-            place.closings = [Closing(issuer.scope, answered, None)] if answered else []
-            return place
+            return [Closing(issuer.scope, answered, None)] if answered else []
         closing = close_waiting(issuer, "finished", issuer.not_before(arrival.began_at))
-        place.closings = [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
-        return place
+        return [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
 
     def _continue(self, turn: TurnState, cause: str, arrival: Arrival) -> Place:
         place = Place(turn, is_new=False)

@@ -192,9 +192,10 @@ class SessionState:
         """A turn that is in memory, by its key or id."""
         return next((t for t in self.turns.values() if key in (t.turn_key, t.scope.turn_id)), None)
 
-    def waiting(self) -> list[TurnState]:
-        """Turns that await the client's tools, with no request under way."""
-        return [t for t in self.turns.values() if t.status == "waiting" and not t.under_way]
+    def awaiting(self) -> list[TurnState]:
+        """Turns that await the client's tools, also those with a request under way."""
+        turns = self.turns.values()
+        return [t for t in turns if t.status == "waiting" or (t.under_way and t.open_tools)]
 
 
 class Sessions:
