@@ -317,6 +317,13 @@ def test_lists_take_filters(server: ApiServer, filled: FilledStore) -> None:
     assert listed("/turns?since=2026-01-03") == []
 
 
+def test_what_is_said_twice_is_said_once(server: ApiServer, filled: FilledStore) -> None:
+    first, _ = filled.turn(), filled.turn(start=1)
+    once = "order=asc&limit=1&since=2026-01-01&expand=payloads"
+    for path in (f"/turns?{once}", f"/turns?{once}&{once}"):
+        assert [turn["id"] for turn in server.get(path).json["data"]] == [first]
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -332,6 +339,17 @@ def test_lists_take_filters(server: ApiServer, filled: FilledStore) -> None:
         ("/stats?group=hour", (422, "invalid_value", "group")),
         ("/events?session_id=one", (422, "invalid_value", "session_id")),
         ("/stats?until=later", (422, "invalid_value", "until")),
+        ("/sessions?limit=5&limit=7", (422, "invalid_value", "limit")),
+        ("/turns?cursor=a&cursor=b", (422, "invalid_value", "cursor")),
+        ("/requests?order=asc&status=error&order=desc", (422, "invalid_value", "order")),
+        ("/turns?expand=payloads&expand=", (422, "invalid_value", "expand")),
+        ("/events?after=0&after=1", (422, "invalid_value", "after")),
+        ("/events?types=turn.*&types=run.*", (422, "invalid_value", "types")),
+        ("/stats?group=day&group=model", (422, "invalid_value", "group")),
+        ("/stats?since=2026-01-01&since=2026-01-02", (422, "invalid_value", "since")),
+        ("/sessions?since=2026-01-01&since=2026-01-02", (422, "invalid_value", "since")),
+        ("/export?format=json&format=jsonl", (422, "invalid_value", "format")),
+        ("/export?redact=true&redact=false", (422, "invalid_value", "redact")),
         ("/sessions/nobody", (404, "session_not_found", None)),
         ("/sessions/nobody/turns", (404, "session_not_found", None)),
         ("/turns/turn_0", (404, "turn_not_found", None)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import signal
 import threading
 from collections.abc import Iterator
@@ -109,6 +111,81 @@ def test_all_requests_of_a_turn_are_cancelled(gate: Gate) -> None:
     shown = cancel(gate, gate.turn(readings[0])["id"]).json
     assert [s["status"] for s in shown["runs"][0]["steps"]] == ["cancelled"] * 2
     assert all(b"turn_cancelled" in reading.rest().body for reading in readings)
+
+
+def cancelling(gate: Gate, *held: Reading) -> tuple[list[Reply], threading.Thread]:
+    """A cancel under way of the turn of these streams, once the first of them has heard of it."""
+    replies: list[Reply] = []
+    turn_id = gate.turn(held[0])["id"]
+    thread = threading.Thread(target=lambda: replies.append(cancel(gate, turn_id)))
+    thread.start()
+    assert b"turn_cancelled" in held[0].rest().body
+    return replies, thread
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_request_that_comes_while_its_turn_is_cancelled_is_cancelled(
+    gate: Gate, streamed: bool
+) -> None:
+    key = named(f"comes-{streamed}", "k")
+    gate.model.will(stream(delta("x"), HANG), stream(*[delta("x" * 60_000)] * 400, HANG))
+    held = gate.open(chat(stream=True, **key))
+    held.until(b"x")
+    unread = gate.open(chat(stream=True, **key))
+    replies, cancels = cancelling(gate, held)
+    gate.model.always(stream(HANG))
+    assert refusal(gate.post(chat("and this", stream=streamed, **key))) == (409, "turn_cancelled")
+    cancels.join()
+    assert replies[0].json["status"] == "cancelled"
+    turn = gate.turn(unread)
+    assert [s["status"] for s in gate.steps(turn)] == ["cancelled"] * 3
+    assert gate.story(turn).count("turn.completed cancelled user_cancel") == 1
+    unread.close()
+    gate.model.always(says("on again"))
+    assert gate.turn(gate.post(chat("and again", **key)))["status"] == "success"
+
+
+def test_a_turn_whose_last_answer_is_done_meanwhile_is_cancelled_all_the_same(gate: Gate) -> None:
+    key = named("done", "k")
+    gate.model.will(stream(delta("x"), HANG), says("x" * 24_000_000))
+    held = gate.open(chat(stream=True, **key))
+    held.until(b"x")
+    done = gate.open(chat(stream=True, **key))
+    replies, cancels = cancelling(gate, held)
+    with contextlib.suppress(OSError, http.client.HTTPException):  # cut off: it was slow to read
+        done.rest()
+    cancels.join()
+    assert replies[0].status == 200
+    turn = gate.turn(done)
+    assert (turn["status"], turn["ended_by"], turn["error_type"]) == (
+        "cancelled",
+        "user_cancel",
+        None,
+    )
+
+
+def test_a_turn_that_goes_on_again_and_again_is_cancelled_each_time(gate: Gate) -> None:
+    """A request that comes after the end opens the turn again: that is not cancelled with it."""
+    key, over = named("again", "k"), threading.Event()
+    gate.model.always(stream(delta("a"), delta("b"), finish(), DONE))
+    replies: list[Reply] = []
+
+    def ask() -> None:
+        while not over.is_set():
+            replies.append(gate.post(chat(stream=True, **key)))
+
+    askers = [threading.Thread(target=ask) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    eventually(lambda: replies)
+    turn_id = gate.turns("again")[0]["id"]
+    cancelled = [cancel(gate, turn_id) for _ in range(20)]
+    over.set()
+    for asker in askers:
+        asker.join()
+    assert {reply.status for reply in cancelled} <= {200, 409}
+    assert {refusal(r)[1] for r in cancelled if r.status == 409} <= {"illegal_move"}
+    assert {reply.status for reply in replies} <= {200, 409}
 
 
 def test_a_client_that_takes_nothing_is_cut_off(gate: Gate) -> None:

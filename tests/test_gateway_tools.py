@@ -290,6 +290,59 @@ def test_a_user_message_instead_of_a_result_supersedes(gate: Gate) -> None:
     assert (new["status"], new["user_input"]) == ("success", "never mind")
 
 
+def outcomes(gate: Gate, turn: Row) -> dict[str, tuple[str, str | None]]:
+    """How the tool steps of a turn ended, by the ids of their calls."""
+    steps = gate.steps(turn, "tool_call")
+    return {s["tool_call_id"]: (s["status"], s["error_type"]) for s in steps}
+
+
+def test_a_result_that_was_answered_elsewhere_is_in_the_history(gate: Gate) -> None:
+    gate.model.will(asks_for("e1", "e2"), says("next"))
+    gate.post(chat("look", **named("elsewhere")))
+    history = [*asked("e1", "e2"), result("e1", "it"), said("found it")]
+    gate.post(chat(*history, user("and now?"), **named("elsewhere")))
+    old, new = gate.turns("elsewhere")
+    assert (old["status"], old["ended_by"]) == ("cancelled", "superseded")
+    assert outcomes(gate, old) == {"e1": ("success", None), "e2": ("cancelled", "no_result")}
+    assert gate.payload(gate.steps(old, "tool_call")[0]["output_payload"]) == b"it"
+    assert gate.story(old)[-4:] == [
+        "step.completed success",
+        "step.completed cancelled",
+        "run.completed cancelled",
+        "turn.completed cancelled superseded",
+    ]
+    assert (new["status"], new["user_input"]) == ("success", "and now?")
+    assert [m["role"] for m in gate.messages(new)] == ["user", "assistant"]
+
+
+def test_a_turn_whose_results_are_in_the_history_of_another_has_ended_well(gate: Gate) -> None:
+    """The other one begins with a key, or with a result that nobody here asked for."""
+    gate.model.will(asks_for("f1"), says("by key"), asks_for("f2"), says("by result"))
+    gate.post(chat("look", **named("by key", "one")))
+    history = [*asked("f1"), result("f1"), said("found it")]
+    gate.post(chat(*history, user("and now?"), **named("by key", "two")))
+    gate.post(chat("look", **named("by result")))
+    history = [*asked("f2"), result("f2"), said(None, call("unknown")), result("unknown")]
+    gate.post(chat(*history, **named("by result")))
+    for session, call_id in (("by key", "f1"), ("by result", "f2")):
+        old, new = gate.turns(session)
+        assert (old["status"], old["finish_reason"]) == ("success", "tool_calls")
+        assert outcomes(gate, old) == {call_id: ("success", None)}
+        assert new["final_output"] == session
+
+
+def test_an_old_result_of_the_same_id_is_not_that_of_a_later_call(gate: Gate) -> None:
+    gate.model.will(asks_for("call_0"), says("one"), asks_for("call_0"), says("two"))
+    history = [*asked("call_0"), result("call_0"), said("one"), user("again")]
+    for upto in (1, 3, 5):
+        gate.post(chat(*history[:upto], **named("same id")))
+    more = [said(None, call("call_0")), user("never mind")]
+    gate.post(chat({"role": "system", "content": "new"}, *history, *more, **named("same id")))
+    first, second, _ = gate.turns("same id")
+    assert outcomes(gate, first) == {"call_0": ("success", None)}
+    assert outcomes(gate, second) == {"call_0": ("cancelled", "no_result")}
+
+
 def test_results_and_a_user_message_sent_again_go_on(gate: Gate) -> None:
     down = whole({"error": {"message": "down"}}, status="503 Down")
     gate.model.will(asks_for("w1"), down, down, says("there"))

@@ -32,7 +32,8 @@ class Usage:
 class ToolCall:
     """A tool call that a model asked for; `arguments` is the text as sent.
 
-    `incomplete` marks the last call of an answer that broke off or ended by length.
+    `incomplete` marks the last call of an answer that broke off or ended by length; `choice` is the
+    index of the choice that it stands in.
     """
 
     tool_call_id: str | None
@@ -40,6 +41,7 @@ class ToolCall:
     arguments: str
     arguments_json_valid: bool
     incomplete: bool = False
+    choice: int = 0
 
 
 @frozen

@@ -75,29 +75,36 @@ class Calls:
             if self._waiting:
                 self._changed.notify_all()
 
-    def cancel(self, turn_id: str) -> int:
-        """Cancel every call of a turn; returns how many there were."""
+    def cancel(self, turn_id: str) -> frozenset[Call]:
+        """Cancel every call of a turn; returns them."""
         with self._lock:
-            calls = list(self._by_turn.get(turn_id, ()))
+            calls = frozenset(self._by_turn.get(turn_id, ()))
         for call in calls:
             call.cancel()
-        return len(calls)
+        return calls
 
     def end(self, turn_id: str) -> int:
         """Cancel every call of a turn and wait until they have ended; returns how many there were.
 
+        Calls that begin meanwhile are let alone.
+        """
+        calls = self.cancel(turn_id)
+        self.wait_for_ends(turn_id, calls)
+        return len(calls)
+
+    def wait_for_ends(self, turn_id: str, calls: frozenset[Call]) -> None:
+        """Wait until these calls of a turn, which are cancelled, have ended.
+
         A client that takes nothing would keep its call from ending: it is cut off after a while.
         """
-        count = self.cancel(turn_id)
-        if count and not self._wait_for_end(turn_id, PATIENCE):
+        if not self._have_ended(turn_id, calls, PATIENCE):
             with self._lock:
-                for call in self._by_turn.get(turn_id, ()):
+                for call in calls & self._by_turn.get(turn_id, set()):
                     call.sever()
-            self._wait_for_end(turn_id, PATIENCE)
-        return count
+            self._have_ended(turn_id, calls, PATIENCE)
 
-    def _wait_for_end(self, turn_id: str, seconds: float) -> bool:
-        return self._wait_until(lambda: turn_id not in self._by_turn, seconds)
+    def _have_ended(self, turn_id: str, calls: frozenset[Call], seconds: float) -> bool:
+        return self._wait_until(lambda: calls.isdisjoint(self._by_turn.get(turn_id, ())), seconds)
 
     def drain(self, seconds: float) -> bool:
         """Wait until no call is under way; False if some still are after `seconds`."""

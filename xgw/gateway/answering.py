@@ -95,6 +95,9 @@ class Answering:
 
     def _begun(self) -> Scope:
         self.begin()
+        if self._call.cancelled:
+            self._record.wait_for_end()
+            raise Cancelled
         self._record.prepare()
         return self._record.scope
 

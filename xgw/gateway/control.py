@@ -15,13 +15,14 @@ from xgw.errors import ApiError, conflict, internal, not_found, overloaded
 from xgw.exchange.calls import Calls
 from xgw.frozen import changed
 from xgw.gateway.placement import close_waiting
-from xgw.gateway.state import Sessions, SessionState
+from xgw.gateway.state import Cancellation, Sessions, SessionState, TurnState
+from xgw.providers.transport import Call
 from xgw.queries.runs import newest_of_turn
 from xgw.queries.turns import find_turn
 from xgw.recording.edits import Edits, is_abandoned
 from xgw.recording.facts import SessionFacts
 from xgw.recording.forks import Shown
-from xgw.recording.lifecycle import ENDED, IllegalMove
+from xgw.recording.lifecycle import ENDED, STATUS_OF_CAUSE, IllegalMove
 from xgw.recording.recorder import Recorder
 from xgw.store.database import Store
 from xgw.store.writer import Patience, Ticket
@@ -200,41 +201,67 @@ class Control:
                 return
             if turn["status"] in ENDED:
                 raise IllegalMove("turn", turn_id, turn["status"], "cancelled")
-            if attempt < TRIES:
-                self._end_turn(turn)
+            if attempt < TRIES and self._end_turn(turn):
+                return
         raise overloaded(f"turn {turn_id} takes long to end: try again", retry_after=1)
 
-    def _end_turn(self, turn: Row) -> None:
-        """By its calls; else as one that waits, or that nobody works on."""
+    def _end_turn(self, turn: Row) -> bool:
+        """By its calls; else as one that waits, or that nobody works on.
+
+        True if it has been cancelled by that; else it is to be seen in the store.
+        """
+        if turn["session_id"] is not None and turn["endpoint"] is not None:  # an agent's has none
+            return self._end_in_session(turn)
         # Looked at before its calls: one that goes on meanwhile is not as it was seen.
         run = newest_of_turn(self._store, turn["id"])
         if self._calls.end(turn["id"]):
-            # Its end is queued by now.
-            self._wait(self._recorder.writer.submit(lambda tx: None))
-        elif turn["session_id"] is None or turn["endpoint"] is None:  # an agent's has none
-            self._wait(self._end_as_seen(turn, run))
+            self._wait_for_all()
         else:
-            taken = self._sessions.take(turn["project_id"], turn["session_id"])
-            try:
-                with self._sessions.held(taken) as taken:
-                    ticket = self._end_in_session(taken, turn["id"])
-            finally:
-                self._sessions.release(taken)
-            if ticket is not None:
-                self._wait(ticket)
+            self._wait(self._end_as_seen(turn, run))
+        return False
 
-    def _end_in_session(self, session: SessionState, turn_id: str) -> Ticket | None:
-        turn = self._sessions.find_turn(session, turn_id)
-        if turn is None or turn.under_way:
-            return None
-        if turn.status == "waiting":
+    def _end_in_session(self, turn: Row) -> bool:
+        """A turn that requests may go on with at any time, also right after its end."""
+        taken = self._sessions.take(turn["project_id"], turn["session_id"])
+        calls: frozenset[Call] = frozenset()
+        try:
+            with self._sessions.held(taken) as taken:
+                state = self._sessions.find_turn(taken, turn["id"])
+                if state is not None and state.under_way:
+                    cancellation, ticket = state.cancel(), None
+                    calls = self._calls.cancel(turn["id"])
+                else:
+                    cancellation = Cancellation()
+                    ticket = self._end_idle(taken, state, cancellation)
+        finally:
+            self._sessions.release(taken)
+        self._calls.wait_for_ends(turn["id"], calls)
+        self._wait(ticket) if ticket is not None else self._wait_for_all()
+        return self._is_cancelled(turn["id"], cancellation)
+
+    def _end_idle(
+        self, session: SessionState, turn: TurnState | None, cancellation: Cancellation
+    ) -> Ticket | None:
+        """End a turn that no request works on; the end of one that is over, or gone, is awaited."""
+        if turn is not None and turn.status == "waiting":
             closing = close_waiting(turn, "user_cancel", clock.now())
             session.last_ticket = self._recorder.close_turns([closing])
-        elif turn.status == "running":
+            cancellation.ended_by = "user_cancel"
+        elif turn is not None and turn.status == "running":
+            turn_id = turn.scope.turn_id
             self._check_owner(turn_id, newest_of_turn(self._store, turn_id))
             session.last_ticket = self._edits.end_turn(turn_id)
             close_waiting(turn, "user_cancel", clock.now())
         return session.last_ticket
+
+    def _is_cancelled(self, turn_id: str, cancellation: Cancellation) -> bool:
+        """False if that is not known; IllegalMove (409) if it came to its end by itself."""
+        if cancellation.ended_by is None:
+            return False
+        status = STATUS_OF_CAUSE[cancellation.ended_by]
+        if status != "cancelled":
+            raise IllegalMove("turn", turn_id, status, "cancelled")
+        return True
 
     def _end_as_seen(self, turn: Row, run: Row | None) -> Ticket:
         """An agent's turn that waits for a person is nobody's; any other one may be another's."""
@@ -249,6 +276,10 @@ class Control:
         if owned_by != self._recorder.owner and not is_abandoned(owned_by):
             message = f"turn {turn_id} cannot be cancelled here: another process works on it"
             raise conflict(message, code="turn_elsewhere")
+
+    def _wait_for_all(self) -> None:
+        """Wait for the commit of what is queued by now."""
+        self._wait(self._recorder.writer.submit(lambda tx: None))
 
     def _wait(self, ticket: Ticket) -> None:
         if not self._recorder.writer.wait(ticket, Patience()):

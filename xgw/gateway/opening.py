@@ -80,6 +80,7 @@ class Beginning:
             reopened=place.reopened,
             resumed=place.resumed,
             results=tuple(place.results),
+            dropped_tools=place.dropped_tools,
             messages=tuple(messages),
             attempt=attempt,
             context_tokens=attempt.input_tokens,

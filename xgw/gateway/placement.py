@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from xgw import clock, ids
+from xgw.gateway.choices import take_unchosen
 from xgw.gateway.conversation import Conversation, History
 from xgw.gateway.identity import Identity
 from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
@@ -34,6 +35,7 @@ class Place:
     resumed: str | None = None
     closings: list[Closing] = field(default_factory=list)
     results: list[Arrived] = field(default_factory=list)
+    dropped_tools: tuple[ToolEnd, ...] = ()
     taken: set[int] = field(default_factory=set)
 
 
@@ -80,27 +82,62 @@ class Placement:
         if issuer is not None and not known:
             return self._continue(issuer, "tool_result", arrival)
         place = Place(_new_turn(session, arrival), is_new=True, taken=known or set())
-        if arrival.is_chat and arrival.conversation and arrival.conversation.has_user_tail():
-            place.closings = [
-                close_waiting(t, "superseded", t.not_before(arrival.began_at))
-                for t in session.waiting()
-            ]
+        spoken = arrival.conversation is not None and arrival.conversation.has_user_tail()
+        place.closings = self._closings(session, arrival, superseded=arrival.is_chat and spoken)
         return place
+
+    def _closings(
+        self, session: SessionState, arrival: Arrival, *, superseded: bool = False
+    ) -> list[Closing]:
+        """What a turn that begins means for those that await tools."""
+        found = (self._closing(t, arrival, superseded=superseded) for t in session.awaiting())
+        return [closing for closing in found if closing is not None]
+
+    def _closing(self, turn: TurnState, arrival: Arrival, *, superseded: bool) -> Closing | None:
+        """Results of it that stand in the history came; it ends well where that is all it awaits.
+
+        It does so, too, if the client chose an answer without calls.
+        """
+        dropped, finish = self._drop_unchosen(turn, arrival)
+        tools = (*self._answered(turn, arrival), *dropped)
+        is_over = superseded or finish is not None or not turn.open_tools
+        if turn.under_way or not is_over:  # its own requests end it, or it goes on waiting
+            return Closing(turn.scope, tools, None) if tools else None
+        cause = "superseded" if superseded and finish is None else "finished"
+        at = turn.not_before(arrival.began_at)
+        closing = close_waiting(turn, cause, at, finish or "tool_calls")
+        return Closing(closing.scope, (*tools, *closing.tools), closing.end)
+
+    def _answered(self, turn: TurnState, arrival: Arrival) -> list[ToolEnd]:
+        """Results that stand in the history: the client had the answer to them from elsewhere."""
+        conversation = arrival.conversation
+        first = turn.goes_on_at(conversation.hashes) if conversation is not None else None
+        if conversation is None or first is None:
+            return []
+        found = []
+        for position in range(first, len(conversation.elements)):
+            call_id = conversation.answers(position)
+            if call_id is not None and call_id in turn.open_tools:
+                arrived = self._arrived(turn, call_id, conversation.elements[position], arrival)
+                found += [arrived.end] if arrived is not None else []
+        return found
 
     def _begin_by_key(self, session: SessionState, arrival: Arrival, call_ids: list[str]) -> Place:
         """An unknown key begins a turn; the one whose calls are answered ends well."""
         place = Place(_new_turn(session, arrival), is_new=True)
         issuer = self._sessions.find_issuer(session, call_ids) if call_ids else None
-        if issuer is None or issuer.status == "ended":
-            return place
+        if issuer is not None and issuer.status != "ended":
+            place.closings = self._end_answered(issuer, arrival)
+        place.closings += self._closings(session, arrival)
+        return place
+
+    def _end_answered(self, issuer: TurnState, arrival: Arrival) -> list[Closing]:
         results = self._results(issuer, arrival, Place(issuer, is_new=False))
         answered = tuple(arrived.end for arrived in results if not arrived.end.late)
         if issuer.under_way:  # its own requests end it
-            place.closings = [Closing(issuer.scope, answered, None)] if answered else []
-            return place
+            return [Closing(issuer.scope, answered, None)] if answered else []
         closing = close_waiting(issuer, "finished", issuer.not_before(arrival.began_at))
-        place.closings = [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
-        return place
+        return [Closing(closing.scope, (*answered, *closing.tools), closing.end)]
 
     def _continue(self, turn: TurnState, cause: str, arrival: Arrival) -> Place:
         place = Place(turn, is_new=False)
@@ -111,8 +148,23 @@ class Placement:
         if turn.status != "running":
             turn.status = "running"
             turn.active_since = arrival.moment
+        place.dropped_tools, _ = self._drop_unchosen(turn, arrival)
         place.results = self._results(turn, arrival, place)
         return place
+
+    def _drop_unchosen(
+        self, turn: TurnState, arrival: Arrival
+    ) -> tuple[tuple[ToolEnd, ...], str | None]:
+        """The calls of choices that the client did not go on with get no result.
+
+        Returns their ends, and the finish reason of the answer if nothing is awaited any more.
+        """
+        if arrival.conversation is None or not turn.open_tools:
+            return (), None
+        tools, finish = take_unchosen(self._sessions, turn, arrival.conversation)
+        at = turn.not_before(arrival.began_at)
+        ends = tuple([_no_result(tool, at, arrival.moment) for tool in tools])
+        return ends, None if turn.open_tools else finish
 
     def _results(self, turn: TurnState, arrival: Arrival, place: Place) -> list[Arrived]:
         """The tool results of a request that answer calls of this turn, in order."""
@@ -222,11 +274,16 @@ def _is_known_result(
     return ended.output == digest(content.encode("utf-8", "replace")).hex()
 
 
-def close_waiting(turn: TurnState, ended_by: str, at: datetime.datetime) -> Closing:
-    """End a turn that awaits tools: its open tool steps get no result."""
+def close_waiting(
+    turn: TurnState, ended_by: str, at: datetime.datetime, reason: str = "tool_calls"
+) -> Closing:
+    """End a turn that awaits tools: its open tool steps get no result.
+
+    `reason` is its finish reason, if it ends well.
+    """
     tools = drop_open_tools(turn, at)
     turn.status = "ended"
-    finish = "tool_calls" if ended_by == "finished" else None
+    finish = reason if ended_by == "finished" else None
     end = TurnEnd(ended_by, at, turn.busy_ms, finish_reason=finish, keep_final=True)
     return Closing(turn.scope, tools, end)
 

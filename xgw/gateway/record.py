@@ -104,6 +104,7 @@ class Record:
                 arrival, place
             )
             urgent = settling.stream or settling.client_body.size >= LONG_BYTES
+            self._calls.add(self.scope.turn_id, self._call)  # whoever hears of it may cancel it
             self._ticket = self._means.recorder.begin(opening, bodies, urgent=urgent)
             if session is not None:
                 session.exists = True
@@ -111,8 +112,11 @@ class Record:
                 session.last_ticket = self._ticket
                 if settling.conversation is not None and settling.conversation.hashes:
                     session.history = settling.conversation.history(session.history)
-            self._calls.add(place.turn.scope.turn_id, self._call)
             self._has_begun = True
+            if self._turn.cancellation is not None:
+                # It must not keep the turn from ending.
+                self._call.cancel()
+                self.cancel(waits=False)
         return bodies
 
     def _began_at(self) -> datetime.datetime:
@@ -159,15 +163,15 @@ class Record:
         """Whether calls are cancelled because the server ends."""
         return self._calls.closing
 
-    def cancel(self) -> None:
+    def cancel(self, *, waits: bool = True) -> None:
         """Someone cancelled the turn, or the server ends."""
         if self.is_shutdown:
             message = "xgw was shut down before the answer was complete"
             end, bodies = self._exchange.trial.cut("error", "interrupted", message)
-            self._end("shutdown", end, bodies)
+            self._end("shutdown", end, bodies, waits=waits)
             return
         end, bodies = self._exchange.trial.cut("cancelled", None, None)
-        self._end("user_cancel", end, bodies)
+        self._end("user_cancel", end, bodies, waits=waits)
 
     def fail_internally(self) -> None:
         """Something in xgw itself went wrong; nothing happens unless the record is open."""
@@ -221,7 +225,9 @@ class Record:
         """`moment` is when it ends, by the clock that never goes back; None without a session."""
         turn = self._turn
         turn.under_way -= 1
-        tools = self._tools(end) if answer is not None and self._session is not None else ()
+        if turn.cancellation is not None and ended_by == "user_cancel":
+            turn.cancellation.has_cut = True
+        tools = self._tools(answer) if answer is not None and self._session is not None else ()
         waits = False
         turn_end: TurnEnd | None = None
         dropped: tuple[ToolEnd, ...] = ()
@@ -230,8 +236,8 @@ class Record:
             busy: int | None = None
             if moment is not None:
                 turn.busy_ms = busy = turn.busy_until(moment)
-            turn_end = self._turn_end(ended_by, end, busy, answer)
-            if ended_by == "user_cancel":
+            turn_end = turn.settle(self._turn_end(ended_by, end, busy, answer))
+            if turn_end.ended_by == "user_cancel":
                 dropped = drop_open_tools(turn, end.ended_at)
             if turn.open_tools:
                 turn.status, waits = "waiting", True
@@ -267,22 +273,23 @@ class Record:
         )
         return (said,) if said is not None else ()
 
-    def _tools(self, end: AttemptEnd) -> tuple[ToolStart, ...]:
+    def _tools(self, answer: Answer) -> tuple[ToolStart, ...]:
         """The client-side tools that begin with this answer.
 
         A call that was cut short is not awaited; a result that comes all the same belongs here.
         """
         turn, starts = self._turn, []
         awaited = frozenset(turn.open_tools)  # by an answer before: asked for again, not once more
-        for call in end.tool_calls or ():
-            call_id = call["tool_call_id"]
+        for call in answer.tool_calls:
+            call_id = call.tool_call_id
             if not call_id or call_id in awaited:
                 continue
-            start = ToolStart(ids.mint("step"), call_id, call["name"], call["arguments"])
-            tool = OpenTool(
-                start.step_id, call_id, call["name"], call["arguments"], clock.monotonic()
-            )
-            if call["incomplete"]:
+            choice = call.choice if len(answer.choices) > 1 else None
+            notes = None if choice is None else {"choice": choice}
+            start = ToolStart(ids.mint("step"), call_id, call.name, call.arguments, notes=notes)
+            tool = OpenTool(start.step_id, call_id, call.name, call.arguments, clock.monotonic())
+            tool.answer, tool.choice = self._exchange.facts.step_id, choice
+            if call.incomplete:
                 turn.ended_tools.setdefault(call_id, tool)
                 continue
             turn.open_tool(tool)

@@ -12,7 +12,7 @@ import logging
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,9 @@ import orjson
 import peewee
 
 from xgw import clock, ids
+from xgw.frozen import changed
 from xgw.gateway.conversation import History, is_system
-from xgw.recording.facts import Scope
+from xgw.recording.facts import Scope, TurnEnd
 from xgw.resent import Hashes
 from xgw.store import payloads
 from xgw.store.database import Store
@@ -55,7 +56,8 @@ CUT_SHORT = (
 class OpenTool:
     """A client-side tool: its step, and when it began (monotonic; None after a restart).
 
-    `output` is the hash of its result's text, once that came.
+    `output` is the hash of its result's text, once that came. `answer` is the step that asked for
+    it, `choice` the index of the choice that did; None if there was but one.
     """
 
     step_id: str
@@ -65,6 +67,19 @@ class OpenTool:
     began: float | None
     began_at: str | None = None
     output: str | None = None
+    answer: str | None = None
+    choice: int | None = None
+
+
+@dataclass(slots=True)
+class Cancellation:
+    """Someone wants a turn to end: from then on until none of its requests is under way.
+
+    `has_cut` tells whether it ended one of them; `ended_by` is how the turn ended, None until then.
+    """
+
+    has_cut: bool = False
+    ended_by: str | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +98,29 @@ class TurnState:
     seen: set[tuple[int, bytes]] = field(default_factory=set)
     latest: datetime.datetime | None = None
     """When a request of it last ended, since it is in memory."""
+    cancellation: Cancellation | None = None
+    """Requests that come while it is being cancelled are cancelled, too."""
+
+    def cancel(self) -> Cancellation:
+        """It is to end, as soon as its requests that are under way have."""
+        if self.cancellation is None:
+            self.cancellation = Cancellation()
+        return self.cancellation
+
+    def settle(self, end: TurnEnd) -> TurnEnd:
+        """How it ends with the last of its requests, of which it would end with `end`.
+
+        A cancelled one is cancelled, unless all that it was to do was done by then.
+        """
+        cancellation, self.cancellation = self.cancellation, None
+        if cancellation is None:
+            return end
+        if cancellation.has_cut or self.open_tools:
+            end = changed(
+                end, ended_by="user_cancel", error_type=None, error_message=None, finish_reason=None
+            )
+        cancellation.ended_by = end.ended_by
+        return end
 
     def open_tool(self, tool: OpenTool) -> None:
         """The client's result for this call is awaited from now on."""
@@ -95,6 +133,27 @@ class TurnState:
         if not tools:
             self.open_tools.pop(call_id, None)
         return tool
+
+    def take_unchosen(self, answer: str, chosen: set[int]) -> list[OpenTool]:
+        """The calls of an answer that stand in other choices; they await no result any longer."""
+        tools = [tool for found in self.open_tools.values() for tool in found]
+        taken = [
+            tool
+            for tool in tools
+            if tool.answer == answer and tool.choice is not None and tool.choice not in chosen
+        ]
+        for tool in taken:
+            self.open_tools[tool.tool_call_id].remove(tool)
+            if not self.open_tools[tool.tool_call_id]:
+                del self.open_tools[tool.tool_call_id]
+            self.ended_tools.setdefault(tool.tool_call_id, tool)
+        return taken
+
+    def goes_on_at(self, hashes: Sequence[bytes]) -> int | None:
+        """Where in a later history that follows which it had; None if that is another one."""
+        position, digest = max(self.seen, default=(-1, b""))
+        stays = 0 <= position < len(hashes) and hashes[position] == digest
+        return position + 1 if stays else None
 
     def not_before(self, at: datetime.datetime) -> datetime.datetime:
         """A moment not before that, unless the wall clock went back.
@@ -133,9 +192,10 @@ class SessionState:
         """A turn that is in memory, by its key or id."""
         return next((t for t in self.turns.values() if key in (t.turn_key, t.scope.turn_id)), None)
 
-    def waiting(self) -> list[TurnState]:
-        """Turns that await the client's tools, with no request under way."""
-        return [t for t in self.turns.values() if t.status == "waiting" and not t.under_way]
+    def awaiting(self) -> list[TurnState]:
+        """Turns that await the client's tools, also those with a request under way."""
+        turns = self.turns.values()
+        return [t for t in turns if t.status == "waiting" or (t.under_way and t.open_tools)]
 
 
 class Sessions:
@@ -322,13 +382,14 @@ class Sessions:
         turn.busy_ms = int(busy or 0)
         for step in self._read(
             "SELECT id, tool_call_id, name, json_extract(metadata, '$.arguments'), "
-            "started_at, output_payload, status "
+            "started_at, output_payload, parent_step_id, json_extract(metadata, '$.choice'), "
+            "status "
             "FROM steps WHERE turn_id = ? AND step_type = 'tool_call' "
             "ORDER BY started_at, step_index",
             (turn_id,),
         ):
-            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, *step[4:6])
-            if step[6] == "running":
+            tool = OpenTool(step[0], step[1], step[2], step[3] or "", None, *step[4:8])
+            if step[8] == "running":
                 turn.open_tool(tool)
             else:
                 turn.ended_tools[step[1]] = tool
@@ -338,6 +399,16 @@ class Sessions:
         turn.seen = set(enumerate(self._last_elements("turn_id", turn_id)))
         session.turns[turn_id] = turn
         return turn
+
+    def read_choices(self, step_id: str) -> list[dict[str, Any]]:
+        """The choices of an answer by its step; none if they cannot be read."""
+        rows = self._read("SELECT output_payload FROM steps WHERE id = ?", (step_id,))
+        try:
+            answer = orjson.loads(payloads.load(self._store, rows[0][0])) if rows else {}
+        except UNREADABLE:
+            return []
+        choices: list[dict[str, Any]] = answer.get("choices", [])
+        return choices
 
     def _last_elements(self, column: str, value: str) -> Hashes:
         """The element hashes of the last request of a turn or session."""

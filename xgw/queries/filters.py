@@ -72,7 +72,7 @@ def parse(noun: str, pairs: Iterable[tuple[str, str]]) -> Filters:
         if name not in kinds:
             raise errors.unprocessable(f"{noun} have no filter {name[:64]!r}", param=name[:64])
         given.setdefault(name, []).append(text)
-    query = [text for name, texts in given.items() if name == QUERY for text in texts]
+    query = list(dict.fromkeys(given.get(QUERY, ())))
     if len(query) > 1:
         raise errors.unprocessable(f"{QUERY} can be given once only", param=QUERY)
     conditions = tuple(
@@ -82,10 +82,10 @@ def parse(noun: str, pairs: Iterable[tuple[str, str]]) -> Filters:
 
 
 def _condition(kind: _Kind, name: str, texts: list[str]) -> Condition:
-    if kind.single and len(texts) > 1:
+    if kind.single and len(set(texts)) > 1:
         raise errors.unprocessable(f"{name} can be given once only", param=name)
     try:
-        return Condition(name, tuple(kind.read(text) for text in texts))
+        return Condition(name, tuple(kind.read(text) for text in dict.fromkeys(texts)))
     except ValueError as error:
         raise errors.unprocessable(f"{name}: {error}", param=name) from None
 

@@ -77,6 +77,7 @@ class Opening:
     reopened: str | None = None
     resumed: str | None = None
     results: tuple[Arrived, ...] = ()
+    dropped_tools: tuple[ToolEnd, ...] = ()
     messages: tuple[MessageFacts, ...] = ()
     attempt: AttemptFacts | None = None
     context_tokens: int | None = None
@@ -125,6 +126,8 @@ def open_request(tx: Transaction, opening: Opening, owner: str) -> None:
         runs.continue_run(tx, scope, opening.resumed, owner, at)
     for arrived in opening.results:
         _arrive(tx, scope, arrived)
+    for tool_end in opening.dropped_tools:
+        tools.end_tool(tx, scope, tool_end)
     messages.add_messages(tx, scope, opening.messages, at)
     if opening.results:
         call_ids = [arrived.end.tool_call_id for arrived in opening.results]

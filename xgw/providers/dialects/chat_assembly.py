@@ -101,7 +101,10 @@ class ChoiceState:
         calls = list(self.calls.calls)
         if self._function_call is not None:
             calls.append(self._function_call)
-        return [call.tool_call(incomplete=cut and call is calls[-1]) for call in calls]
+        return [
+            call.tool_call(incomplete=cut and call is calls[-1], choice=self.index)
+            for call in calls
+        ]
 
     def _message(self, reasoning: dict[str, Any]) -> dict[str, Any]:
         message: dict[str, Any] = {

@@ -87,10 +87,14 @@ class StreamedCall:
         body = {"name": self.name, self.text_key: self.arguments.join()}
         return {"id": self.tool_call_id, "type": self.kind, self.kind: body} | self.extra
 
-    def tool_call(self, *, incomplete: bool) -> ToolCall:
+    def tool_call(self, *, incomplete: bool, choice: int) -> ToolCall:
         """The call as it is recorded."""
         return build_tool_call(
-            self.tool_call_id, self.name or None, self.arguments.join(), incomplete=incomplete
+            self.tool_call_id,
+            self.name or None,
+            self.arguments.join(),
+            incomplete=incomplete,
+            choice=choice,
         )
 
 
@@ -218,9 +222,9 @@ class CallTracker:
 
 
 def build_tool_call(
-    tool_call_id: str | None, name: str | None, arguments: str, *, incomplete: bool
+    tool_call_id: str | None, name: str | None, arguments: str, *, incomplete: bool, choice: int
 ) -> ToolCall:
-    """A call for the record.
+    """A call for the record, of the choice with this index.
 
     Its arguments are valid as a JSON object. An empty text, which many servers send for a tool
     without parameters, is valid too, unless the call is incomplete.
@@ -229,7 +233,7 @@ def build_tool_call(
         valid = is_json_object(arguments)
     else:
         valid = not incomplete
-    return ToolCall(tool_call_id, name, arguments, valid, incomplete)
+    return ToolCall(tool_call_id, name, arguments, valid, incomplete, choice)
 
 
 def is_json_object(text: str) -> bool:

@@ -158,10 +158,13 @@ def _tool_calls(choice: dict[str, Any]) -> list[ToolCall]:
     if not calls:
         return []
     cut = normalise_finish_reason(choice["finish_reason"]) == "length"
-    return [_tool_call(call, incomplete=cut and call is calls[-1]) for call in calls]
+    return [
+        _tool_call(call, incomplete=cut and call is calls[-1], choice=choice["index"])
+        for call in calls
+    ]
 
 
-def _tool_call(call: dict[str, Any], *, incomplete: bool) -> ToolCall:
+def _tool_call(call: dict[str, Any], *, incomplete: bool, choice: int) -> ToolCall:
     function, custom = call.get("function"), call.get("custom")
     body = function if isinstance(function, dict) else custom if isinstance(custom, dict) else {}
     sent = body.get("arguments") if body is function else body.get("input")
@@ -172,6 +175,7 @@ def _tool_call(call: dict[str, Any], *, incomplete: bool) -> ToolCall:
         name if isinstance(name, str) and name else None,
         arguments,
         incomplete=incomplete,
+        choice=choice,
     )
 
 

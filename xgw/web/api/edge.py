@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import orjson
 from flask import Response, current_app, request
@@ -61,7 +61,26 @@ def found(row: T | None, noun: str, ref: str) -> T:
 def asked_page() -> Page:
     """The page that the query parameters ask for."""
     expands()
-    return pages.parse(*(request.args.get(name) for name in ("limit", "cursor", "order")))
+    return pages.parse(*(parameter(name) for name in ("limit", "cursor", "order")))
+
+
+@overload
+def parameter(name: str) -> str | None: ...
+
+
+@overload
+def parameter(name: str, usual: str) -> str: ...
+
+
+def parameter(name: str, usual: str | None = None) -> str | None:
+    """A query parameter of which there can be but one, `usual` without it.
+
+    ApiError 422 where it comes several times and differs.
+    """
+    given = dict.fromkeys(request.args.getlist(name))
+    if len(given) > 1:
+        raise errors.unprocessable(f"{name} can be given once only", param=name)
+    return next(iter(given), usual)
 
 
 def asked_filters(noun: str, *, without: str | None = None) -> Filters:
@@ -81,7 +100,7 @@ def only(*names: str) -> None:
 
 def expands() -> bool:
     """Whether the query asks for bodies; ApiError 422 for anything else that it says of them."""
-    asked = request.args.get("expand")
+    asked = parameter("expand")
     if asked not in (None, "payloads"):
         raise errors.unprocessable("expand can only be payloads", param="expand")
     return asked is not None

@@ -75,7 +75,7 @@ def _cursor(newest: int) -> int:
     Who gets nothing before is told of that one first, and of all that comes after it.
     """
     name = "Last-Event-ID" if request.headers.get("Last-Event-ID") else "after"
-    text = request.headers.get("Last-Event-ID") or request.args.get("after")
+    text = request.headers.get("Last-Event-ID") or edge.parameter("after")
     if text is None:
         return newest
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > fields.MAX_SEQ:
@@ -99,7 +99,7 @@ def reached(name: str, seq: int, newest: int) -> int:
 
 def _types() -> frozenset[str] | None:
     """The types that `types` names, with `*` for any letters; None is all of them."""
-    text = request.args.get("types")
+    text = edge.parameter("types")
     if text is None:
         return None
     wanted: set[str] = set()

@@ -114,7 +114,7 @@ def _of_sessions() -> str | None:
 
 
 def _read(roots: list[Root] | Selection | None, filter: Json | None = None) -> tuple[Asked, str]:
-    format = request.args.get("format", DEFAULT)
+    format = edge.parameter("format", DEFAULT)
     if format not in FORMATS:
         raise errors.unprocessable(f"format must be one of {', '.join(FORMATS)}", param="format")
     config = edge.services().configured()
@@ -172,7 +172,7 @@ def _redacts() -> bool:
 
 
 def _flag(name: str) -> bool:
-    text = request.args.get(name)
+    text = edge.parameter(name)
     if text not in (None, "true", "false"):
         raise errors.unprocessable(f"{name} must be true or false", param=name)
     return text != "false"

@@ -34,7 +34,7 @@ def import_bundle() -> Response:
     edge.only("file")
     if request.mimetype not in TYPES:
         raise unsupported_media_type(f"a bundle's Content-Type is one of {', '.join(TYPES)}")
-    name = request.args.get("file", NAME)
+    name = edge.parameter("file", NAME)
     with tempfile.TemporaryFile() as file:
         for block in receive(request.environ, MOST_PACKED):
             file.write(block)

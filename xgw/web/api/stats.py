@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response
 
 from xgw import clock, errors
 from xgw.queries import stats
@@ -18,7 +18,7 @@ routes = Blueprint("stats", __name__)
 def get_stats() -> Response:
     """GET /stats"""
     edge.only("group", "since", "until")
-    asked = request.args.get("group", "day")
+    asked = edge.parameter("group", "day")
     group = next((known for known in stats.GROUPS if known == asked), None)
     if group is None:
         raise errors.unprocessable(f"group must be one of {', '.join(stats.GROUPS)}", param="group")
@@ -33,7 +33,7 @@ def get_stats() -> Response:
 
 
 def _time(name: str) -> datetime.datetime | None:
-    text = request.args.get(name)
+    text = edge.parameter(name)
     try:
         return None if text is None else clock.parse_time(text)
     except ValueError as error:
