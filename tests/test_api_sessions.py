@@ -401,3 +401,18 @@ def test_a_key_that_is_spelled_as_the_id_of_anothers_session(tmp_path: Path) -> 
         assert ask(gate, "GET", f"/sessions/{other}", authorization=token).json["id"] == other
         page = ask(gate, "GET", f"/turns?session_id={other}", authorization=token)
         assert page.json["data"] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/sessions", "/turns/x/cancel", "/health", "/openapi.json", "/ui/"]
+)
+def test_nothing_has_no_type(gate: Gate, path: str) -> None:
+    reply = gate.get(path, "OPTIONS")
+    assert (reply.status, reply.body, reply.headers["content-length"]) == (200, b"", "0")
+    assert "OPTIONS" in reply.headers["allow"]
+    assert "content-type" not in reply.headers
+    assert reply.headers["cache-control"] == "no-store"
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    moved = gate.get("/")
+    assert (moved.status, moved.body, "content-type" in moved.headers) == (303, b"", False)
+    assert gate.get("/sessions", "HEAD").headers["content-type"] == "application/json"

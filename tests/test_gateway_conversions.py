@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import pytest
@@ -75,11 +76,61 @@ def test_the_calls_of_a_json_answer_are_readable_as_a_stream(gate: Gate) -> None
     assert output["usage"]["total_tokens"] == 10
 
 
+@pytest.mark.parametrize(
+    ("calls", "sent"),
+    [
+        (["x", call("c1"), None, call("c2")], ["x", 0, None, 1]),
+        ("nope", "nope"),
+        ({"id": "c1"}, {"id": "c1"}),
+        (False, False),
+    ],
+)
+def test_calls_that_are_none_are_passed_on_as_they_are(gate: Gate, calls: Any, sent: Any) -> None:
+    """`sent` has the index of each element that is a call."""
+    message = {"role": "assistant", "content": "hm", "tool_calls": calls}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    gate.model.will(whole(completion() | {"choices": [choice]}))
+    reply = gate.post(chat(stream=True))
+    assert reply.status == 200
+    got = orjson.loads(reply.events[0])["choices"][0]["delta"]["tool_calls"]
+    if isinstance(got, list):
+        got = [one["index"] if isinstance(one, dict) else one for one in got]
+    assert got == sent
+    assert reply.body.endswith(DONE)
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["final_output"]) == ("success", "hm")
+    asked_for = gate.steps(turn)[0]["tool_calls"] or []
+    known = [one["id"] for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    assert [one["tool_call_id"] for one in asked_for] == known
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("message", "text"), [("hello", "hello"), (None, None), (5, None), (["hello"], None)]
+)
+def test_a_message_that_is_no_object_is_what_was_said(
+    gate: Gate, message: Any, text: str | None, streamed: bool
+) -> None:
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    gate.model.will(whole(completion() | {"choices": [choice]}))
+    reply = gate.post(chat(stream=streamed))
+    assert reply.status == 200
+    if streamed:
+        delta = orjson.loads(reply.events[0])["choices"][0]["delta"]
+        assert (delta["role"], delta.get("content")) == ("assistant", message)
+    else:
+        assert reply.json["choices"] == [choice]
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["finish_reason"]) == ("success", "stop")
+    assert turn["final_output"] == text
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (b'{"detail":"the model is busy"}', "the answer has no choices: the model is busy"),
+        (b'{"choices":["a"],"detail":"no"}', "a choice of the answer is no object: no"),
         (b"upstream connect error", "the answer is not JSON: upstream connect error"),
         (b"<html>198.51.100.7</html>", "the answer is not JSON: p answered {} with an HTML page"),
         (b"", "the answer is not JSON: p answered {} without a body"),

@@ -46,6 +46,7 @@ from xgw.upkeep.prune import Prune
 from xgw.upkeep.retention import Retention
 from xgw.upkeep.sweep import Sweep
 from xgw.web.api import OF_IMPORTS, create_api, ws
+from xgw.web.headers import describe_nothing
 from xgw.web.healthview import Measured
 from xgw.web.imported import refuse_acting
 from xgw.web.keys import IssuedKeys
@@ -237,6 +238,7 @@ def create_app(
     services = Services(loaded, store, own_key, serves=serves, employ=employ)
     app.extensions["xgw"] = services
     register_errors(app)
+    app.after_request(describe_nothing)
     app.register_blueprint(create_api())
     app.register_blueprint(create_pages())
     sockets = Sockets(app)
@@ -254,6 +256,7 @@ def create_reader(services: Services, one: Import) -> Flask:
     app = Flask("xgw", static_folder=None)
     app.extensions["xgw"] = Reader(services, one)
     register_errors(app)
+    app.after_request(describe_nothing)
     app.before_request(refuse_acting)
     app.register_blueprint(create_api(OF_IMPORTS))
     app.register_blueprint(create_pages(PAGES_OF_IMPORTS))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from flask import Response, request
+
 EXPOSED_HEADERS = (
     "X-Session-Id",
     "X-Turn-Id",
@@ -46,6 +48,18 @@ RAW_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """On a body as it was, which may be anything: it is text, and nothing in it is run."""
+
+
+def describe_nothing(answer: Response) -> Response:
+    """An answer without a body has no type, but one that a HEAD asks for: it is the GET's."""
+    if (
+        request.method != "HEAD"
+        and not answer.is_streamed
+        and not answer.calculate_content_length()
+    ):
+        answer.headers.pop("Content-Type", None)
+        answer.headers.setdefault("Cache-Control", "no-store")
+    return answer
 
 
 @lru_cache(maxsize=128)

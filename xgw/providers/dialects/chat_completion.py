@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -60,8 +62,11 @@ def parse_completion(body: bytes, *, status: int = 200) -> Answer:
     if failure is not None:
         raise failure
     choices = completion.get("choices") if isinstance(completion, dict) else None
-    if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+    if not isinstance(choices, list):
         raise build_protocol_failure("the answer has no choices", body, status=status)
+    if not all(isinstance(choice, dict) for choice in choices):
+        reason = "a choice of the answer is no object"
+        raise build_protocol_failure(reason, body, status=status)
     described = [_describe(choice, place) for place, choice in enumerate(choices)]
     first = min(described, key=lambda choice: choice["index"], default={"finish_reason": None})
     finish_raw = first["finish_reason"]
@@ -117,7 +122,8 @@ def _describe(choice: dict[str, Any], place: int) -> dict[str, Any]:
     """The choice as it is recorded: as sent, its documented fields completed."""
     index, finish = choice.get("index"), choice.get("finish_reason")
     sent = choice.get("message")
-    sent = sent if isinstance(sent, dict) else {}
+    if not isinstance(sent, dict):
+        sent = {} if sent is None else {"content": sent}
     message = {
         "role": sent.get("role") or "assistant",
         "content": sent.get("content"),
@@ -198,17 +204,28 @@ def _chunks(text: bytes, include_usage: bool) -> list[Members]:
 
 
 def _delta(message: msgspec.Raw) -> Members:
-    delta = members(message) if bytes(message) != _NULL else {}
-    delta = {"role": raw("assistant")} | delta
+    """The message as a delta; one that is no object is what was said."""
+    role: Members = {"role": raw("assistant")}
+    if not _begins(message, b"{"):
+        return role if bytes(message) == _NULL else role | {"content": message}
+    delta = role | members(message)
     calls = delta.get("tool_calls")
-    if calls is not None and bytes(calls) != _NULL:
-        indexed = [_indexed(n, members(call)) for n, call in enumerate(elements(calls))]
-        delta["tool_calls"] = raw([raw(call) for call in indexed])
+    if calls is not None and _begins(calls, b"["):
+        numbers = itertools.count()
+        delta["tool_calls"] = raw([_indexed(numbers, call) for call in elements(calls)])
     return delta
 
 
-def _indexed(index: int, call: Members) -> Members:
-    return {"index": raw(index)} | {key: v for key, v in call.items() if key != "index"}
+def _indexed(numbers: Iterator[int], call: msgspec.Raw) -> msgspec.Raw:
+    """A call with its index; what is no object can have none."""
+    if not _begins(call, b"{"):
+        return call
+    named = {key: value for key, value in members(call).items() if key != "index"}
+    return raw({"index": raw(next(numbers))} | named)
+
+
+def _begins(value: msgspec.Raw, bracket: bytes) -> bool:
+    return bytes(value).lstrip().startswith(bracket)
 
 
 def _one_line(chunk: Members) -> bytes:
