@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
 from filled_store import at
 from servers import DEADLINE
 from xgw.events import Envelope
+from xgw.frozen import changed
 from xgw.hub import CHARACTERS, LIGHT, LIVE_ROOM, MAILBOX, Hub, Subscription
 
 MIB = 1 << 20
@@ -101,7 +102,7 @@ def test_a_reader_of_one_session_gets_what_is_of_it() -> None:
     one, two = (hub.subscribe(everything, session_id=f"sess_{n}") for n in (1, 2))
     turns = hub.subscribe(Asked("turn.updated"), session_id="sess_1")
     every = hub.subscribe(everything)
-    alone = replace(stored(3), session_id=None)
+    alone = changed(stored(3), session_id=None)
     hub.publish([stored(1), stored(2, "run.updated"), alone, delta("a")])
     assert seqs(one.get(0)) == [1, 2, None]
     assert seqs(turns.get(0)) == [1]
@@ -109,7 +110,7 @@ def test_a_reader_of_one_session_gets_what_is_of_it() -> None:
     assert seqs(every.get(0)) == [1, 2, 3, None]
     for reader in (one, turns):
         reader.close()
-    hub.publish([replace(stored(4), session_id="sess_2"), stored(5)])
+    hub.publish([changed(stored(4), session_id="sess_2"), stored(5)])
     assert seqs(two.get(0)) == [4]
     assert seqs(every.get(0)) == [4, 5]
     assert one.get(0) == []
@@ -129,15 +130,15 @@ def test_a_reader_of_several_things_gets_each_as_it_asked_for_it() -> None:
     hub.add(reader, of_one, session_id=one)
     hub.add(reader, of_one, session_id=one)
     hub.add(reader, turns)
-    mixed = [stored(2), replace(stored(3, "run.updated"), session_id=two), delta("a")]
+    mixed = [stored(2), changed(stored(3, "run.updated"), session_id=two), delta("a")]
     hub.publish(mixed)
     hub.add(reader, of_two, session_id=two)
-    hub.publish([replace(stored(4), session_id=two)])
+    hub.publish([changed(stored(4), session_id=two)])
     told = [(batch.wants, seqs(list(batch.envelopes))) for batch in reader.take(0)]
     assert told == [(turns, [2]), (of_one, [2, None]), (turns, [4]), (of_two, [4])]
     hub.remove(reader, turns)
     hub.remove(reader, of_one)
-    hub.publish([stored(5), replace(stored(6), session_id=two)])
+    hub.publish([stored(5), changed(stored(6), session_id=two)])
     assert [(b.wants, seqs(list(b.envelopes))) for b in reader.take(0)] == [(of_two, [6])]
     reader.close()
     assert not hub.watched
@@ -149,7 +150,7 @@ def test_a_reader_of_several_things_that_lost_one_goes_on_before_that() -> None:
     for id, wants in map(of_session, (1, 2)):
         hub.add(slow, wants, session_id=id)
     # Those of the first session come first: 3 is in there when there is no room for 2.
-    hub.publish([stored(1), replace(stored(2), session_id="sess_2"), stored(3)])
+    hub.publish([stored(1), changed(stored(2), session_id="sess_2"), stored(3)])
     assert seqs(slow.get(0)) == [1, 3]
     assert slow.lagged == 1
 
@@ -161,7 +162,7 @@ def test_what_a_reader_of_several_things_loses_is_known_by_what_it_was() -> None
     hub.add(reader, of_one, session_id=one)
     hub.add(reader, of_two, session_id=two)
     hub.publish([stored(1), delta("a")])
-    hub.publish([replace(stored(2), session_id=two)])
+    hub.publish([changed(stored(2), session_id=two)])
     assert [(b.wants, seqs(list(b.envelopes))) for b in reader.take(0)] == [
         (of_one, [1]),
         (of_two, [2]),

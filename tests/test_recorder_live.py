@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from recorded import KNOWN, Recorded, Request, ended, message, recorded
 from servers import DEADLINE, eventually
 from xgw import clock, ids
 from xgw.events import Envelope
+from xgw.frozen import changed
 from xgw.recording.facts import Scope, TurnEnd, TurnFacts
 from xgw.recording.requests import Ending, Opening
 from xgw.store.backlog import PENDING_LIMIT
@@ -118,7 +118,7 @@ def test_a_turn_that_is_dropped_leaves_no_live_step_behind(scene: Recorded) -> N
         session = scene.session()
         requests = []
         for number in range(40):
-            where = replace(scope(), session_id=session.id)
+            where = changed(scope(), session_id=session.id)
             request = Request(scene, where)
             facts = TurnFacts(where, request.started, "chat.completions", "Hello", None)
             first = session if number == 0 else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xgw import errors
 from xgw.events import Envelope
-from xgw.frozen import changed
 from xgw.queries import requests
 from xgw.web import requestrows
 from xgw.web.api.feed import Wanted
@@ -45,7 +45,7 @@ class RequestsScreen(ListScreen):
     def __init__(self, services: Services, query: Mapping[str, str]) -> None:
         fitting = lists.asked("requests", query, requestrows.FILTERS)
         super().__init__(services, REQUESTS, fitting, grows=lists.grows(query))
-        self.wanted = changed(self.wanted, types=REQUESTS.types | {_DELETED})
+        self.wanted = replace(self.wanted, types=REQUESTS.types | {_DELETED})
         self._deleted: list[str] = []
 
     def note(self, envelope: Envelope) -> None:
