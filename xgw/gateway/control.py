@@ -236,7 +236,10 @@ class Control:
         finally:
             self._sessions.release(taken)
         self._calls.wait_for_ends(turn["id"], calls)
-        self._wait(ticket) if ticket is not None else self._wait_for_all()
+        if ticket is not None:
+            self._wait(ticket)
+        else:
+            self._wait_for_all()
         return self._is_cancelled(turn["id"], cancellation)
 
     def _end_idle(
