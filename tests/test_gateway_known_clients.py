@@ -13,7 +13,8 @@ from gateway_fixtures import CHAT, Client, Gate, a_test_of, gate_and_model
 from scripted_model import Row, chat, named, says
 from xgw import ids
 from xgw.config import ClientKey, Gateway, Server
-from xgw.gateway.state import KEPT, SessionState
+from xgw.gateway.sessions import KEPT
+from xgw.gateway.state import SessionState
 from xgw.store.models import Turn
 
 TEAM_A, TEAM_B, TOKEN = "key-of-team-a-0001", "key-of-team-b-0002", "token-that-sees-all-0003"

@@ -34,7 +34,7 @@ from scripted_model import (
 from scripted_upstream import Peer
 from servers import eventually
 from xgw import clock
-from xgw.gateway.placement import drop_open_tools
+from xgw.gateway.closing import drop_open_tools
 from xgw.gateway.state import OpenTool, TurnState
 from xgw.recording.facts import Scope
 from xgw.store.models import Event

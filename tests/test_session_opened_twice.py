@@ -16,7 +16,7 @@ from servers import DEADLINE, eventually
 from xgw import ids
 from xgw.exchange.calls import Calls
 from xgw.gateway.control import Control
-from xgw.gateway.state import Sessions
+from xgw.gateway.sessions import Sessions
 from xgw.recording.facts import SessionFacts
 
 PROJECT, KEY = "default", "shared"

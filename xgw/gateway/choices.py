@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Any
 
 from xgw.gateway.conversation import Conversation
-from xgw.gateway.state import OpenTool, Sessions, TurnState
+from xgw.gateway.recall import Recall
+from xgw.gateway.state import OpenTool, TurnState
 from xgw.providers.dialects.chat_usage import normalise_finish_reason
 from xgw.recording.elements import text_of
 
@@ -16,7 +17,7 @@ Call = tuple[object, object, object]
 
 
 def take_unchosen(
-    sessions: Sessions, turn: TurnState, conversation: Conversation
+    recall: Recall, turn: TurnState, conversation: Conversation
 ) -> tuple[list[OpenTool], str | None]:
     """The calls of a turn in choices that its client did not go on with: none awaits a result now.
 
@@ -27,7 +28,7 @@ def take_unchosen(
     taken: list[OpenTool] = []
     finish: str | None = None
     for answer in sorted(answers):
-        choices = sorted(sessions.read_choices(answer), key=lambda choice: int(choice["index"]))
+        choices = sorted(recall.read_choices(answer), key=lambda choice: int(choice["index"]))
         chosen = find_chosen(choices, _said_since(turn, conversation))
         if chosen:
             taken += turn.take_unchosen(answer, chosen)

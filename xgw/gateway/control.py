@@ -14,8 +14,9 @@ from xgw import clock, ids
 from xgw.errors import ApiError, conflict, internal, not_found, overloaded
 from xgw.exchange.calls import Calls
 from xgw.frozen import changed
-from xgw.gateway.placement import close_waiting
-from xgw.gateway.state import Cancellation, Sessions, SessionState, TurnState
+from xgw.gateway.closing import close_waiting
+from xgw.gateway.sessions import Sessions
+from xgw.gateway.state import Cancellation, SessionState, TurnState
 from xgw.providers.transport import Call
 from xgw.queries.runs import newest_of_turn
 from xgw.queries.turns import find_turn

@@ -28,7 +28,8 @@ from xgw.gateway.opening import Settling
 from xgw.gateway.placement import Placement
 from xgw.gateway.record import Record
 from xgw.gateway.resending import Known, Resending, Taken, Taking
-from xgw.gateway.state import Sessions, SessionState
+from xgw.gateway.sessions import Sessions
+from xgw.gateway.state import SessionState
 from xgw.providers.dialects.chat_request import (
     ChatRequest,
     parse_object,

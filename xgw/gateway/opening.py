@@ -10,9 +10,9 @@ import orjson
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
 from xgw.frozen import frozen
+from xgw.gateway.arrival import Arrival, Place
 from xgw.gateway.conversation import Conversation
 from xgw.gateway.identity import Identity
-from xgw.gateway.placement import Arrival, Place
 from xgw.gateway.state import SessionState
 from xgw.recording.elements import message_of
 from xgw.recording.facts import MessageFacts, SessionFacts, TurnFacts

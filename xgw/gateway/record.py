@@ -11,9 +11,12 @@ from xgw.exchange.calls import Calls
 from xgw.exchange.exchange import Exchange
 from xgw.exchange.means import Means
 from xgw.frozen import changed
+from xgw.gateway.arrival import Arrival
+from xgw.gateway.closing import drop_open_tools
 from xgw.gateway.opening import Beginning, Settling
-from xgw.gateway.placement import Arrival, Placement, drop_open_tools
-from xgw.gateway.state import OpenTool, Sessions, SessionState, TurnState
+from xgw.gateway.placement import Placement
+from xgw.gateway.sessions import Sessions
+from xgw.gateway.state import OpenTool, SessionState, TurnState
 from xgw.providers.transport import Call
 from xgw.recording.elements import answer_message
 from xgw.recording.facts import (

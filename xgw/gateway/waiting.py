@@ -6,8 +6,8 @@ import datetime
 import threading
 
 from xgw import clock
-from xgw.gateway.placement import close_waiting
-from xgw.gateway.state import Sessions
+from xgw.gateway.closing import close_waiting
+from xgw.gateway.sessions import Sessions
 from xgw.recording.recorder import Recorder
 from xgw.store.database import Store
 

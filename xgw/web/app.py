@@ -26,7 +26,7 @@ from xgw.exchange.routing import Catalog, Router
 from xgw.gateway.control import Control
 from xgw.gateway.forwarding import Gateway
 from xgw.gateway.refusals import Refusals
-from xgw.gateway.state import Sessions
+from xgw.gateway.sessions import Sessions
 from xgw.gateway.waiting import Waiting
 from xgw.hub import Hub
 from xgw.masking import Masker
