@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import bundles
-from xgw.cli.server import bind, make_threaded, url_of
+from xgw.cli.server import bind, listen, make_threaded, url_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -206,6 +206,7 @@ def installed(
 def in_process(wsgi: WSGIApplication) -> Iterator[str]:
     """Serve an application from a thread of this process; its URL."""
     listener = bind("127.0.0.1", 0)
+    listen(listener)
     url = url_of(listener)
     server = make_threaded(wsgi, listener)
     listener.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,14 @@ def test_a_session_that_goes_on_goes_to_the_top(gate: Gate, visit: Visits) -> No
     assert shown_once(page) == 3
     page.reload()
     assert keys(page) == ["a", "c", "b"]
+
+
+def test_a_time_ahead_of_the_clock_is_not_now(gate: Gate, visit: Visits) -> None:
+    ask(gate, "ahead")
+    page = live(visit(f"{gate.url}/ui/"))
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=10, seconds=30)
+    page.clock.set_fixed_time(before)
+    page.locator(f"{ROWS} time", has_text="in 10 min").wait_for()
 
 
 def test_no_row_goes_to_the_top_from_under_the_pointer(gate: Gate, visit: Visits) -> None:

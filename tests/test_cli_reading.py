@@ -772,7 +772,9 @@ def test_how_long_ago() -> None:
     ages = {0: "now", 5: "5 s ago", 119: "1 min ago", 7200: "2 h ago", 90_000: "1 d ago"}
     for seconds, words in ages.items():
         assert spelling.ago(now - timedelta(seconds=seconds), now) == words
-    assert spelling.ago(now + timedelta(seconds=5), now) == "now"
+    assert spelling.ago(now + timedelta(seconds=59), now) == "now"
+    assert spelling.ago(now + timedelta(seconds=150), now) == "in 2 min"
+    assert spelling.ago(now + timedelta(days=3, seconds=1), now) == "in 3 d"
     assert spelling.ago(None, now) == "–"
 
 

@@ -19,7 +19,7 @@ import bundles
 import handmade
 from cli_stores import WEATHER, recorded
 from servers import DEADLINE, XGW, Process
-from xgw.cli.server import bind, url_of
+from xgw.cli.server import bind, listen, url_of
 from xgw.portable.refusal import BadBundle
 from xgw.portable.replay.opening import opened
 from xgw.portable.replay.server import Player
@@ -73,6 +73,7 @@ def play() -> Iterator[Any]:
         def start(content: bytes, *, speed: float = 0, every_try: bool = False) -> Playing:
             reel = stack.enter_context(opened(BytesIO(content), "bug.json", every_try=every_try))
             listener = bind("127.0.0.1", 0)
+            listen(listener)
             player = Player(reel, listener, speed=speed, as_upstream=every_try)
             url = url_of(listener)
             player.start()

@@ -23,7 +23,7 @@ import pytest
 from servers import DEADLINE, STANDIN, XGW, Installation, ServerProcess, eventually, installed
 from xgw import __version__
 from xgw.cli.serve import TurnPrinter, banner, turn_line
-from xgw.cli.server import ServerLock, bind, find_server, url_of
+from xgw.cli.server import ServerLock, bind, find_server, listen, url_of
 from xgw.config import ClientKey, Config, Provider, Route, Server
 from xgw.config.first_call import curl_line
 from xgw.errors import UsageError
@@ -120,7 +120,18 @@ def test_a_port_in_use(installation: Installation) -> None:
     [line] = refused.stderr.splitlines()
     assert f"port {port}" in line
     assert "--port" in line
+    assert not installation.store.exists()
     assert installation.serve().stop() == 0
+
+
+def test_a_port_that_is_taken_while_a_server_starts() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        second = bind("127.0.0.1", port)
+        listen(first)
+        with pytest.raises(UsageError) as refused:
+            listen(second)
+    assert f"port {port} of 127.0.0.1 is in use" in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])

@@ -12,6 +12,9 @@ from xgw import clock
 UNKNOWN = "–"
 MARKS = {"estimated": "~", "partial": "≥"}
 
+AHEAD_SECONDS = 60
+"""What is less ahead is now: no two clocks agree."""
+
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -59,13 +62,18 @@ def size(count: int | None) -> str:
 
 
 def ago(moment: datetime.datetime | None, now: datetime.datetime) -> str:
-    """How long ago, in one unit."""
+    """How long ago, in one unit; a minute or more from now, how long until then.
+
+    Another machine's clock may be ahead, or this one's was.
+    """
     if moment is None:
         return UNKNOWN
     seconds = (now - moment).total_seconds()
     for unit, scale in _UNITS:
         if seconds >= scale:
             return f"{int(seconds // scale)} {unit} ago"
+        if seconds <= -max(scale, AHEAD_SECONDS):
+            return f"in {int(-seconds // scale)} {unit}"
     return "now"
 
 

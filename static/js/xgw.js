@@ -197,7 +197,11 @@
   const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
   function ago(seconds) {
-    for (const [unit, scale] of UNITS) if (seconds >= scale) return `${Math.floor(seconds / scale)} ${unit} ago`;
+    for (const [unit, scale] of UNITS) {
+      if (seconds >= scale) return `${Math.floor(seconds / scale)} ${unit} ago`;
+      // Another machine's clock may be ahead.
+      if (seconds <= -Math.max(scale, 60)) return `in ${Math.floor(-seconds / scale)} ${unit}`;
+    }
     return "now";
   }
 

@@ -15,7 +15,7 @@ import click
 
 from xgw.cli.configuration import with_configuration
 from xgw.cli.reading import open_file
-from xgw.cli.server import bind, url_of
+from xgw.cli.server import bind, listen, url_of
 from xgw.cli.terminal import note
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _play(file: IO[bytes], name: str, port: int, speed: float, upstream: bool) -
     reel: AbstractContextManager[Reel] = opened(file, name, every_try=upstream)
     with reel as played:
         listener = bind(HOST, port)
+        listen(listener)
         player = Player(played, listener, speed=speed, as_upstream=upstream)
         ended = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -20,7 +20,7 @@ import click
 from xgw import __version__, clock
 from xgw.cli.browser import open_once_it_answers
 from xgw.cli.configuration import load, load_agents, unasked_words, with_configuration
-from xgw.cli.server import Server, ServerAddress, ServerLock, bind, url_of
+from xgw.cli.server import Server, ServerAddress, ServerLock, bind, listen, url_of
 from xgw.spelling import usd
 
 if TYPE_CHECKING:
@@ -78,10 +78,12 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     store = Store(config.storage.path, config.storage.durability)
     lock = ServerLock.acquire(store.path)
     try:
+        # Before the store is made, or migrated: a port in use is found out first.
+        listener = bind(config.server.host, config.server.port)
         report = migrate(store)
         if report.backup is not None:
             click.echo(f"the store was migrated; its copy from before: {report.backup}", err=True)
-        listener = bind(config.server.host, config.server.port)
+        listen(listener)
         url = url_of(listener)
         started_at = clock.to_rfc3339(clock.now())
         issued = has_active(store.path)

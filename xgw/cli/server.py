@@ -166,7 +166,10 @@ else:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, port 0 for any free one; UsageError says what is in the way."""
+    """A socket that has the port, 0 for any free one; UsageError says what is in the way.
+
+    Who connects is refused until it is told to `listen`.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
@@ -177,11 +180,20 @@ def bind(host: str, port: int) -> socket.socket:
         if sys.platform != "win32":  # where it would let two servers have one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise UsageError(_why_not_bound(error, host, port)) from None
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Have those wait who connect; UsageError if another server has taken the port meanwhile."""
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        listener.close()
+        raise UsageError(_why_not_bound(error, host, port)) from None
 
 
 def _why_not_bound(error: OSError, host: str, port: int) -> str:
