@@ -129,7 +129,7 @@ def test_a_request_that_comes_while_its_turn_is_cancelled_is_cancelled(
 ) -> None:
     for number in range(10):
         key = named(f"comes-{streamed}-{number}", "k")
-        gate.model.will(stream(delta("x"), HANG), stream(*[delta("x" * 60_000)] * 400, HANG))
+        gate.model.will(stream(delta("x"), HANG), stream(*[delta("x" * 60_000)] * 200, HANG))
         held = gate.open(chat(stream=True, **key))
         held.until(b"x")
         unread = gate.open(chat(stream=True, **key))
@@ -150,7 +150,7 @@ def test_a_request_that_comes_while_its_turn_is_cancelled_is_cancelled(
 
 def test_a_turn_whose_last_answer_is_done_meanwhile_is_cancelled_all_the_same(gate: Gate) -> None:
     key = named("done", "k")
-    gate.model.will(stream(delta("x"), HANG), says("x" * 24_000_000))
+    gate.model.will(stream(delta("x"), HANG), says("x" * 12_000_000))
     held = gate.open(chat(stream=True, **key))
     held.until(b"x")
     done = gate.open(chat(stream=True, **key))
@@ -192,7 +192,7 @@ def test_a_turn_that_goes_on_again_and_again_is_cancelled_each_time(gate: Gate) 
 
 
 def test_a_client_that_takes_nothing_is_cut_off(gate: Gate) -> None:
-    gate.model.will(stream(*[delta("x" * 60_000)] * 400, HANG))
+    gate.model.will(stream(*[delta("x" * 60_000)] * 200, HANG))
     connection = gate.send(chat(stream=True, **named("unread")))
     eventually(gate.model.was_asked)
     eventually(lambda: gate.all(Turn, Turn.status == "running"))

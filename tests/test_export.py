@@ -148,7 +148,7 @@ def test_without_bodies_only_lengths_and_hashes_of_what_was_said_leave(real: Rec
 
 
 def test_the_schema_names_the_columns_that_there_are() -> None:
-    defined = bundles.validator().schema["$defs"]
+    defined = bundles.schema()["$defs"]
     names = ("Session", "Turn", "Run", "Step", "Message", "RequestLog", "Event")
     for table, name in zip(bundles.TABLES, names, strict=True):
         assert tuple(defined[name]["properties"]) == COLUMNS[table]
