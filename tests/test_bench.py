@@ -94,6 +94,18 @@ def test_every_figure_is_a_number_with_its_rounds(report: Report) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("100,000 additions in Python", "ms"), ("memory, a step at random in 8 MB", "ns")],
+)
+def test_the_table_begins_with_what_the_machine_gives(report: Report, name: str, unit: str) -> None:
+    figure = report.figures[f"this machine: {name}"]
+    assert (figure["unit"], figure["first_step"]) == (unit, None)
+    assert figure["value"] > 0
+    assert f"this machine: {name}" in report.table.splitlines()[1 + (unit == "ns")]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST_STEPS)
 def test_a_figure_is_held_against_its_first_step(report: Report, name: str) -> None:
     figure = report.figures[name]

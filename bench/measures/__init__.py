@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.figures import Figure
-from bench.measures import calls, history, older, pages, recording, starting, streams, watching
+from bench.measures import (
+    calls,
+    history,
+    machine,
+    older,
+    pages,
+    recording,
+    starting,
+    streams,
+    watching,
+)
 from bench.setting import Setting
 
 MEASURES: dict[str, Callable[[Setting], list[Figure]]] = {
+    "machine": machine.measure,
     "added": calls.measure_added,
     "rate": calls.measure_rate,
     "first-token": streams.measure_first_token,
