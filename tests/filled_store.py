@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -227,9 +227,10 @@ def tell(tx: Transaction, envelope: Envelope) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self, before_second: Callable[[], object] | None = None) -> None:
         super().__init__(logging.DEBUG)
         self.statements: list[tuple[str, list[Any]]] = []
+        self._before_second = before_second
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
@@ -237,15 +238,20 @@ class _Listener(logging.Handler):
             return
         if statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
+            if self._before_second is not None and len(self.statements) == 2:
+                self._before_second()
 
 
 @contextlib.contextmanager
-def selects() -> Iterator[list[tuple[str, list[Any]]]]:
+def selects(
+    before_second: Callable[[], object] | None = None,
+) -> Iterator[list[tuple[str, list[Any]]]]:
     """The SELECT statements, with their parameters, that were run inside.
 
-    Not those of the server's own threads, which look for something now and then.
+    Not those of the server's own threads, which look for something now and then. `before_second` is
+    what happens between the first and the second.
     """
-    log, listener = logging.getLogger("peewee"), _Listener()
+    log, listener = logging.getLogger("peewee"), _Listener(before_second)
     before = log.level
     log.addHandler(listener)
     log.setLevel(logging.DEBUG)
