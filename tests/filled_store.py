@@ -232,6 +232,10 @@ class _Listener(logging.Handler):
         self.statements: list[tuple[str, list[Any]]] = []
         self._before_second = before_second
 
+    def createLock(self) -> None:
+        """None: what happens before the second may be another thread's work, with statements."""
+        self.lock = None
+
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
         if record.name != "peewee" or str(record.threadName).startswith("xgw-"):
