@@ -227,13 +227,13 @@ def tell(tx: Transaction, envelope: Envelope) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, before_second: Callable[[], object] | None = None) -> None:
+    def __init__(self, meanwhile: Callable[[], object] | None, number: int) -> None:
         super().__init__(logging.DEBUG)
         self.statements: list[tuple[str, list[Any]]] = []
-        self._before_second = before_second
+        self._meanwhile, self._number = meanwhile, number
 
     def createLock(self) -> None:
-        """None: what happens before the second may be another thread's work, with statements."""
+        """None: what happens meanwhile may be another thread's work, with statements."""
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -242,20 +242,20 @@ class _Listener(logging.Handler):
             return
         if statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
-            if self._before_second is not None and len(self.statements) == 2:
-                self._before_second()
+            if self._meanwhile is not None and len(self.statements) == self._number:
+                self._meanwhile()
 
 
 @contextlib.contextmanager
 def selects(
-    before_second: Callable[[], object] | None = None,
+    meanwhile: Callable[[], object] | None = None, number: int = 2
 ) -> Iterator[list[tuple[str, list[Any]]]]:
     """The SELECT statements, with their parameters, that were run inside.
 
-    Not those of the server's own threads, which look for something now and then. `before_second` is
-    what happens between the first and the second.
+    Not those of the server's own threads, which look for something now and then. `meanwhile` is
+    what happens before the statement of this `number`.
     """
-    log, listener = logging.getLogger("peewee"), _Listener(before_second)
+    log, listener = logging.getLogger("peewee"), _Listener(meanwhile, number)
     before = log.level
     log.addHandler(listener)
     log.setLevel(logging.DEBUG)

@@ -407,6 +407,6 @@ def test_a_turn_that_ends_while_its_answer_is_read_is_told_as_it_was(gate: Agent
             over.set()
             assert turn.done.wait(DEADLINE)
 
-        with selects(before_second=end):
+        with selects(end):
             answer = api._answer(turn)
     assert (answer["status"], answer["runStatus"]) == ("running", "running")

@@ -491,7 +491,7 @@ def test_a_session_that_is_deleted_while_its_row_is_read_does_no_harm(
         change = Edits(gate.services.writer).delete_session("default", session_id, lambda: None)
         assert change.wait(DEADLINE)
 
-    with gate.app.app_context(), selects(before_second=delete):
+    with gate.app.app_context(), selects(delete):
         if reads == "some":
             found = board.find_sessions(gate.services, [session_id], Filters())
         else:
