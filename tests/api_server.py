@@ -60,6 +60,7 @@ class ApiServer:
         self.recorder = Recorder(self.writer, self.hub, Shelf(packs=False))
         self.watchers = Places(config.server.max_watchers, "watchers")
         self.agents = Roster(Loaded(config, {}, None))
+        keyring = Keyring(config)
         app = Flask("api")
         app.extensions["xgw"] = SimpleNamespace(
             config=Loaded(config, {}, None),
@@ -74,10 +75,11 @@ class ApiServer:
             configured=lambda: config,
             calls=Places(1, "calls"),
             watchers=self.watchers,
+            keyring=keyring,
         )
         register_errors(app)
         app.register_blueprint(create_api())
-        self.guarded = Guard(app, config, Keyring(config))
+        self.guarded = Guard(app, config, keyring)
         self._server = make_server(
             "127.0.0.1", 0, self.guarded, threaded=True, request_handler=_QuietHandler
         )

@@ -369,6 +369,7 @@ class Recorded:
         said: str | list[Any],
         session: str | None = None,
         model: str = "gpt-4o",
+        key: str = "",
         **fields: Any,
     ) -> Answer:
         """One request to the gateway, to the end of its answer."""
@@ -379,6 +380,8 @@ class Recorded:
         connection = self.connect()
         try:
             headers = {"Content-Type": "application/json", "User-Agent": "app/1"}
+            if key:
+                headers["Authorization"] = f"Bearer {key}"
             connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
             response = connection.getresponse()
             content = response.read()

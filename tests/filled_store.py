@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -227,9 +227,14 @@ def tell(tx: Transaction, envelope: Envelope) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], object] | None, number: int) -> None:
         super().__init__(logging.DEBUG)
         self.statements: list[tuple[str, list[Any]]] = []
+        self._meanwhile, self._number = meanwhile, number
+
+    def createLock(self) -> None:
+        """None: what happens meanwhile may be another thread's work, with statements."""
+        self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
         statement: Any = record.msg
@@ -237,15 +242,20 @@ class _Listener(logging.Handler):
             return
         if statement[0].lstrip().startswith(("SELECT", "WITH")):
             self.statements.append((statement[0], list(statement[1] or ())))
+            if self._meanwhile is not None and len(self.statements) == self._number:
+                self._meanwhile()
 
 
 @contextlib.contextmanager
-def selects() -> Iterator[list[tuple[str, list[Any]]]]:
+def selects(
+    meanwhile: Callable[[], object] | None = None, number: int = 2
+) -> Iterator[list[tuple[str, list[Any]]]]:
     """The SELECT statements, with their parameters, that were run inside.
 
-    Not those of the server's own threads, which look for something now and then.
+    Not those of the server's own threads, which look for something now and then. `meanwhile` is
+    what happens before the statement of this `number`.
     """
-    log, listener = logging.getLogger("peewee"), _Listener()
+    log, listener = logging.getLogger("peewee"), _Listener(meanwhile, number)
     before = log.level
     log.addHandler(listener)
     log.setLevel(logging.DEBUG)

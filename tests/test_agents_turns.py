@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,24 @@ import pytest
 
 from agent_gates import GATES, RUNS
 from agents_fixtures import AgentGate, a_test_with, agent, agents, asks, requested, tools
-from scripted_model import CUT, Row, delta, result, says, stream, streams, user, whole
+from filled_store import selects
+from scripted_model import (
+    CUT,
+    DONE,
+    Row,
+    delta,
+    finish,
+    result,
+    says,
+    stream,
+    streams,
+    user,
+    whole,
+)
+from servers import DEADLINE
 from xgw.config import Retry, Route
+from xgw.web.api import agents as api
+from xgw.web.security import EVERYONE
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 BEGINS = ["session.created", "turn.started", "run.started", "message.added user"]
@@ -378,3 +395,18 @@ def test_files_that_tools_are_in_may_be_anywhere(tmp_path: Path) -> None:
         gate.say("go")
         assert [m["content"] for m in gate.sent(1)[-2:]] == ["hello Ada", "391"]
         gate.model.check()
+
+
+def test_a_turn_that_ends_while_its_answer_is_read_is_told_as_it_was(gate: AgentGate) -> None:
+    app, over = gate.gate.app, threading.Event()
+    gate.model.will(stream(delta("so far"), over, finish(), DONE))
+    with app.test_request_context("/", environ_base={"xgw.caller": EVERYONE}):
+        turn = api.ask(gate.gate.services.everyone["a"], {"message": "hi"})
+
+        def end() -> None:
+            over.set()
+            assert turn.done.wait(DEADLINE)
+
+        with selects(end):
+            answer = api._answer(turn)
+    assert (answer["status"], answer["runStatus"]) == ("running", "running")

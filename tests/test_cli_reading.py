@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from cli_stores import HOSTILE, FixedStore, Recorded, recorded, run
-from filled_store import FilledStore
+from filled_store import FilledStore, selects
 from servers import DEADLINE, ROOT, XGW, installed
 from xgw import clock, ids, spelling
 from xgw.cli import COMMANDS as TABLE
-from xgw.cli import texts
+from xgw.cli import main, texts
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Screen
 from xgw.store import migrations
@@ -855,3 +855,22 @@ def test_only_what_had_tools_is_told_to_have_waited(tmp_path: Path, tool: bool, 
     filled.close()
     [took] = re.findall("took +(.*)", run(tmp_path / "xgw.db", "show", turn).stdout)
     assert took == f"7 ms{told and told + ' and people'}"
+
+
+def test_a_session_that_is_deleted_while_it_is_listed_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FixedStore(tmp_path)
+
+    def delete() -> None:
+        with sqlite3.connect(store.path) as connection:
+            connection.execute("DELETE FROM sessions WHERE session_key = 'broken'")
+        connection.close()
+
+    with selects(delete, number=3) as asked:
+        main(["sessions", "--db", str(store.path)], standalone_mode=False)
+    assert len(asked) == 3
+    listed = capsys.readouterr().out
+    assert "broken" not in listed
+    assert "checkout-42" in listed
+    store.close()

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from cli_stores import HOSTILE, FixedStore, Recorded, recorded
-from servers import DEADLINE, XGW, Process, eventually, installed
+from servers import DEADLINE, XGW, Installation, Process, eventually, installed
 from xgw.cli.event_lines import EventLines
 from xgw.cli.following import Follower, Wanted
 from xgw.cli.terminal import Screen
@@ -156,6 +157,7 @@ def test_the_token_opens(tmp_path: Path) -> None:
     with installed(tmp_path) as installation:
         token = "secret-token-0123456789"
         server = installation.serve("--demo", env={"XGW_TOKEN": token})
+        hide_the_servers_key(installation)
         opened = installation.start("tail", env={"XGW_TOKEN": token})
         eventually(lambda: watchers(server.url, token) == 1)
         shut = installation.start("tail")
@@ -165,6 +167,33 @@ def test_the_token_opens(tmp_path: Path) -> None:
             assert tail.wait() == 130
         assert opened.stderr.text == ""
         assert len(shut.stderr.text.splitlines()) == 1
+
+
+def hide_the_servers_key(installation: Installation) -> None:
+    """As it is to another user."""
+    (announcement,) = installation.store.parent.glob("*.server.json")
+    told = json.loads(announcement.read_bytes())
+    announcement.write_text(json.dumps({name: told[name] for name in told if name != "key"}))
+
+
+def test_the_servers_own_user_needs_no_token_when_keys_come(record: Recorded) -> None:
+    tail = following(record, "--json", "--deltas")
+    key = record.installation.run("keys", "create", "first").stdout.strip()
+    eventually(lambda: is_shut(record.server.url))
+    record.ask("hello", "one", stream=True, key=key)
+    eventually(has_all(record, tail))
+    eventually(lambda: '"type":"step.delta"' in tail.stdout.text)
+    assert tail.stderr.text == ""
+
+
+def is_shut(url: str) -> bool:
+    """Whether requests need a key by now."""
+    try:
+        urllib.request.urlopen(f"{url}/sessions", timeout=DEADLINE).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code == 401
+    return False
 
 
 def watchers(url: str, token: str) -> int:

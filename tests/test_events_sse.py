@@ -23,7 +23,7 @@ from xgw.recording.facts import Scope
 from xgw.recording.live import LiveStep
 from xgw.store.transaction import Transaction
 from xgw.values import Delta
-from xgw.web.api.feed import PAGE, Feed, Wanted, Watch
+from xgw.web.api.feed import PAGE, Feed, View, Wanted, Watch, take
 
 HEARTBEAT = 0.1
 
@@ -501,6 +501,28 @@ def test_a_step_whose_end_was_read_but_not_told_yet_is_over(server: ApiServer) -
         assert next(batches) == []
 
 
+def test_a_step_that_ends_while_someone_joins_leaves_no_half_of_its_text(
+    server: ApiServer,
+) -> None:
+    saying = Saying(server)
+    saying.say("begun ")
+    view = View(server.filled.store, server.recorder.live, Watch(Wanted(), server.hub.newest))
+    with server.hub.subscribe(Wanted()) as mailbox:
+        late = Saying(server)
+        late.say("all")
+        saying.step.add([Delta("text", 0, "and ended")])
+        saying.end()
+        late.end()
+        told = view.first(view.whole(), *take(server.hub, mailbox, 0))
+    found = [e for batch in told for e in batch.envelopes]
+    assert [(e.step_id, e.type) for e in found] == [
+        (late.id, "step.started"),
+        (late.id, "step.delta"),
+        (saying.id, "step.completed"),
+        (late.id, "step.completed"),
+    ]
+
+
 # -- slow watchers ---------------------------------------------------------------------------------
 
 
@@ -539,3 +561,19 @@ def test_a_slow_watcher_that_lost_live_frames_gets_the_whole_text(server: ApiSer
     ending.start()
     assert listener.listen(envelopes) == "".join(f"{n} " for n in range(2000))
     ending.join()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_piece_that_follows_on_lost_ones_is_not_sent(server: ApiServer, ends: bool) -> None:
+    batches = fed(server)
+    assert next(batches) == []
+    saying = Saying(server)
+    for _ in range(100):
+        saying.say("lost ")
+    pour(server, MAILBOX - 100)
+    saying.say("last")
+    if ends:
+        saying.end()
+    told = [e for batch in (next(batches), next(batches)) for e in batch if e.step_id == saying.id]
+    deltas = [(e.payload["text"], e.payload.get("replace")) for e in told if e.seq is None]
+    assert deltas == ([] if ends else [(saying.step.text(), True)])

@@ -15,8 +15,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from api_socket import ApiSocket
+from api_socket import key as shows
 from filled_store import selects
-from gateway_fixtures import Client, Gate, Reply, gate_and_model, gateway
+from gateway_fixtures import Client, Gate, Reading, Reply, gate_and_model, gateway
+from live_pages import PageSocket, open_page, socket_path
 from scripted_model import Model, Row, chat, named, says
 from servers import Installation, eventually, installed
 from xgw.cli import main
@@ -29,6 +32,7 @@ from xgw.store.database import Store
 from xgw.store.models import ApiKey
 from xgw.store.transaction import Transaction
 from xgw.web.keys import IssuedKeys
+from xgw.web.sockets import NORMAL, POLICY_VIOLATION
 
 
 @pytest.fixture
@@ -290,3 +294,59 @@ def test_digests_are_unique(tmp_path: Path) -> None:
     assert len({make_key("same", "p").key for _ in range(100)}) == 100
     assert store.fetch(ApiKey.select()) == []
     store.close()
+
+
+# -- who watches -----------------------------------------------------------------------------------
+
+
+def watching(gate: Gate, key: str | None) -> Reading:
+    """A reader of all events that has been let in."""
+    headers = {} if key is None else shows(key)
+    reading = Reading(gate.send(None, "/events", "GET", **headers))
+    reading.until(b": connected")
+    return reading
+
+
+def revoked(gate: Gate, key: NewKey) -> None:
+    """From here on the key opens nothing."""
+    assert gate.services.writer.submit(lambda tx: revoke_key(tx, key.id)).wait(30)
+    eventually(lambda: shown(gate, key.key).status == 401)
+
+
+def test_who_watches_with_a_revoked_key_is_told_nothing_more(tmp_path: Path) -> None:
+    with gate_and_model(tmp_path, server=Server(heartbeat_seconds=0.1)) as gate:
+        old, new = issued(gate, "old"), issued(gate, "new")
+        eventually(lambda: shown(gate, old.key).status == 200)
+        reading, staying = watching(gate, old.key), watching(gate, new.key)
+        with (
+            ApiSocket(gate, **shows(old.key)) as client,
+            ApiSocket(gate, **shows(old.key)) as listing,
+        ):
+            gate.post({"session_key": "s"}, path="/sessions", **shows(old.key))
+            client.ask("session.subscribe", session_id="s")
+            listing.ask("sessions.subscribe")
+            revoked(gate, old)
+            assert [client.end(), listing.end()] == [POLICY_VIOLATION] * 2
+        reading.until_end()
+        gate.model.will(says("secret"))
+        gate.ended(gate.post(chat(**named("s")), **shows(new.key)))
+        assert b"secret" in staying.until(b"event: turn.completed")
+        assert b"secret" not in reading.body
+        reading.close()
+        staying.close()
+
+
+def test_a_first_key_shuts_out_who_watches_without_one(tmp_path: Path) -> None:
+    with gate_and_model(tmp_path, server=Server(heartbeat_seconds=0.1)) as gate:
+        reading = watching(gate, None)
+        page = PageSocket(gate, socket_path(open_page(gate, "/ui/")))
+        with ApiSocket(gate) as client:
+            key = issued(gate)
+            eventually(lambda: shown(gate, None).status == 401)
+            assert client.end() == POLICY_VIOLATION
+        reading.until_end()
+        assert page.end() == NORMAL
+        assert page.messages[-1] == {"reload": True}
+        page.close()
+        assert shown(gate, key.key).status == 200
+        reading.close()

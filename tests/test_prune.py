@@ -17,8 +17,8 @@ import orjson
 import pytest
 
 from filled_store import FilledStore
-from gateway_fixtures import Gate, Reading, Reply, a_test_of, gate_and_model
-from scripted_model import Row, asks_for, chat, named, said, says, user
+from gateway_fixtures import Gate, Reading, Reply, a_test_of, gate_and_model, gateway
+from scripted_model import Model, Row, asks_for, chat, named, said, says, user
 from servers import DEADLINE, XGW, eventually, installed
 from xgw import clock, ids
 from xgw.cli import main
@@ -602,3 +602,20 @@ def test_a_command_that_says_nothing_to_be_done(
 ) -> None:
     refused = run(many, *arguments)
     assert (refused.returncode, words in refused.stderr, refused.stdout) == (2, True, "")
+
+
+def test_a_cursor_outlives_the_events_that_it_stands_for_and_a_restart(tmp_path: Path) -> None:
+    model = Model()
+    model.always(says())
+    with gateway(tmp_path, model) as gate:
+        gate.ended(gate.post(chat("alone")))
+        last = gate.all(Event)[-1]["seq"]
+        prune(gate, before=now())
+        assert not gate.all(Event)
+    with gateway(tmp_path, model) as gate:
+        reading = Reading(gate.send(None, "/events", "GET", Last_Event_ID=str(last)))
+        assert reading.status == 200
+        gate.post(chat("and another"))
+        assert f"id: {last + 1}\nevent: turn.started".encode() in reading.until(b"turn.started")
+        reading.leave()
+    model.close()

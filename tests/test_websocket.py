@@ -15,7 +15,7 @@ import pytest
 from api_socket import ApiSocket, Frame, events, heard, key, shake_hands
 from dashboard import Browser
 from faults import running
-from filled_store import at, tell
+from filled_store import at, selects, tell
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import DONE, chat, delta, finish, named, says, stream, usage
 from servers import DEADLINE, eventually
@@ -24,10 +24,12 @@ from xgw.config import ClientKey, Server
 from xgw.events import Envelope
 from xgw.queries.events import list_events
 from xgw.queries.filters import Filters
+from xgw.queries.pages import Page
+from xgw.recording.edits import Edits
 from xgw.recording.facts import Scope
 from xgw.store.transaction import Transaction
 from xgw.values import Delta
-from xgw.web import sockets
+from xgw.web import board, sockets
 from xgw.web.api.rows import Rows
 from xgw.web.api.subscriptions import MOST
 from xgw.web.sockets import MAX_MESSAGE
@@ -477,6 +479,25 @@ def test_what_changes_often_is_told_twice_a_second(gate: Gate) -> None:
     with gate.app.app_context():
         assert len(rows.read()) == 1
         assert rows.read() == []
+
+
+@pytest.mark.parametrize("reads", ["some", "all"])
+def test_a_session_that_is_deleted_while_its_row_is_read_does_no_harm(
+    gate: Gate, reads: str
+) -> None:
+    session_id = new_session(gate, f"read-{reads}")
+
+    def delete() -> None:
+        change = Edits(gate.services.writer).delete_session("default", session_id, lambda: None)
+        assert change.wait(DEADLINE)
+
+    with gate.app.app_context(), selects(delete):
+        if reads == "some":
+            found = board.find_sessions(gate.services, [session_id], Filters())
+        else:
+            found = board.list_sessions(gate.services, Filters(), Page(1)).rows
+    assert [row.id for row in found] == [session_id]
+    assert gate.get(f"/sessions/{session_id}").status == 404
 
 
 # -- cancelling ------------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ class Refused(Exception):
 class Follower:
     """The events of a store in batches, until it is stopped; an empty batch now and then.
 
-    `say` is told what a person should know, each thing once.
+    `token` opens the server; without one its own key does, to those who can read that. `say` is
+    told what a person should know, each thing once.
     """
 
     def __init__(
@@ -116,21 +117,22 @@ class Follower:
             address.hostname or "", address.port, timeout=CONNECT_SECONDS
         )
         try:
-            yield from self._received(connection)
+            yield from self._received(connection, self._token or server.key)
         except Refused as refusal:
-            self._not_before = clock.monotonic() + RETRY_SECONDS
-            self._once(f"{refusal}; reading the store instead, without live progress")
+            if find_server(self._store.path) == server:  # else another one has other keys
+                self._not_before = clock.monotonic() + RETRY_SECONDS
+                self._once(f"{refusal}; reading the store instead, without live progress")
         except (OSError, http.client.HTTPException, EventTooLarge):
             pass  # the store has whatever did not come from here
         finally:
             self._sock = None
             connection.close()
 
-    def _received(self, connection: http.client.HTTPConnection) -> Iterator[list[Event]]:
+    def _received(self, connection: http.client.HTTPConnection, key: str) -> Iterator[list[Event]]:
         # The server accepts this name wherever it is bound.
         headers = {"Host": "localhost", "Accept": "text/event-stream"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         connection.request("GET", self._path(), headers=headers)
         self._sock = connection.sock
         if self._stopped.is_set():

@@ -280,6 +280,7 @@ def _sessions_table(
             Cell(seen[row["id"]].title),
         )
         for row in rows
+        if row["id"] in seen  # it may have been deleted since
     ]
     return render(screen, _SESSION_COLUMNS, cells, tail="title")
 

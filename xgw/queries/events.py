@@ -10,6 +10,8 @@ from xgw.queries.texts import bring_back_events
 from xgw.store.database import Store
 from xgw.store.models import Event
 
+NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+
 
 def list_events(
     store: Store,
@@ -47,6 +49,6 @@ def newest_failure(store: Store, turn_id: str) -> Envelope | None:
 
 
 def newest(store: Store) -> int:
-    """The highest `seq` in the store, 0 for none."""
-    newest: int | None = store.sql("SELECT max(seq) FROM events")[0][0]
-    return newest or 0
+    """The highest `seq` that there has been, 0 for none: its event may be pruned by now."""
+    found = store.sql(NEWEST)
+    return int(found[0][0]) if found else 0

@@ -16,6 +16,7 @@ from xgw.queries import overview, pages, sessions, turns
 from xgw.queries.filters import Filters
 from xgw.queries.overview import Overview, TurnOverview
 from xgw.queries.pages import Page, Row
+from xgw.queries.snapshot import snapshot
 from xgw.web.imported import root, until
 from xgw.web.windows import window_of_session
 
@@ -125,14 +126,15 @@ class Counts:
 
 def list_sessions(services: Services, wanted: Filters, page: Page) -> Rows:
     """A page of sessions, the newest activity first."""
-    found = sessions.list_sessions(services.store, wanted, page)
-    return Rows(_session_rows(services, found.rows), found.next_cursor)
+    with snapshot(services.store):
+        found = sessions.list_sessions(services.store, wanted, page)
+        return Rows(_session_rows(services, found.rows), found.next_cursor)
 
 
 def find_sessions(services: Services, ids: Iterable[str], wanted: Filters) -> list[SessionRow]:
     """The rows of these sessions, as far as they are still there, oldest activity first."""
-    found = sessions.find_listed(services.store, ids, wanted)
-    return _session_rows(services, found)
+    with snapshot(services.store):
+        return _session_rows(services, sessions.find_listed(services.store, ids, wanted))
 
 
 def _session_rows(services: Services, rows: list[Row]) -> list[SessionRow]:

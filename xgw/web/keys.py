@@ -1,20 +1,24 @@
-"""The client keys of the store, kept in memory: a request costs no query."""
+"""The client keys of the store, kept in memory, and whether they still admit who watches."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 import peewee
 
 from xgw import clock
-from xgw.errors import overloaded
+from xgw.errors import overloaded, unauthorized
 from xgw.queries.keys import list_digests
 from xgw.store.database import Store
 from xgw.web.security import Caller
 
 FRESH_SECONDS = 1.0
 """For how long what was read counts: a revoked key opens nothing after that."""
+
+CHECK_SECONDS = 0.5
+"""How often who watches is looked at again: a check for each of many events would cost."""
 
 log = logging.getLogger("xgw")
 
@@ -60,3 +64,24 @@ def _caller(row: dict[str, str | None]) -> Caller | None:
     if row["revoked_at"] is not None:
         return None
     return Caller(str(row["project_id"]), row["org_id"], row["id"], row["name"])
+
+
+class Pass:
+    """What let a watcher in, which may end while it stays; for one thread.
+
+    `let_in` says whom the request comes from, as it did at first.
+    """
+
+    def __init__(self, let_in: Callable[[], Caller]) -> None:
+        self._let_in = let_in
+        self._caller = let_in()
+        self._checked_at = clock.monotonic()
+
+    def check(self) -> None:
+        """ApiError 401 once the request would not be let in any more, or as someone else."""
+        now = clock.monotonic()
+        if now - self._checked_at < CHECK_SECONDS:
+            return
+        self._checked_at = now
+        if self._let_in() != self._caller:
+            raise unauthorized()

@@ -132,11 +132,12 @@ def ask(definition: Definition, given: Json) -> Turn:
 def _answer(turn: Turn, running: Any = None) -> Json:
     """The published answer, of what the store has by now; ApiError 404 if it was deleted, 503."""
     running = running or edge.services()
+    is_over = turn.done.is_set()  # before its row is read: it may end just then
     row = turns.find_turn_with_runs(running.store, turn.scope.turn_id)
     session_id, project_id = turn.scope.session_id, turn.scope.project_id
     if row is None and sessions.find_session(running.store, str(session_id), project_id) is None:
         raise session_gone(session_id)
-    if row is None or (turn.done.is_set() and row["ended_at"] is None and not turn.waits):
+    if row is None or (is_over and row["ended_at"] is None and not turn.waits):
         message = "the store cannot be written at the moment: the answer will be in it later"
         raise overloaded(message, retry_after=1)
     session = sessions.find_session(running.store, row["session_id"], row["project_id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import orjson
@@ -12,6 +13,7 @@ from xgw import errors
 from xgw.queries import filters, pages, payloads
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page, Slice
+from xgw.web.keys import Pass
 from xgw.web.serialize import NO_BODIES, Json, Payloads, Row
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ def caller() -> Caller:
     """Who asks."""
     found: Caller = request.environ["xgw.caller"]
     return found
+
+
+def watching() -> Pass:
+    """What lets the caller watch for as long as it opens."""
+    return Pass(partial(services().keyring.authenticate, request.environ))
 
 
 def client() -> Json:

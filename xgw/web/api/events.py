@@ -9,10 +9,12 @@ import orjson
 from flask import Blueprint, Response, request
 
 from xgw import errors
+from xgw.errors import ApiError
 from xgw.events import TYPES, Envelope
 from xgw.queries import events
 from xgw.web.api import edge, fields, sessions
 from xgw.web.api.feed import Feed, View, Wanted, Watch
+from xgw.web.keys import Pass
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -42,7 +44,8 @@ def _stream(session_id: str | None) -> Response:
         told = _told(View(running.store, running.recorder.live, watch))
         return Response(told, mimetype="text/event-stream", headers=HEADERS)
     feed = Feed(running.store, running.hub, running.recorder.live, watch)
-    frames = _frames(feed, start, running.config.config.server.heartbeat_seconds)
+    seconds = running.config.config.server.heartbeat_seconds
+    frames = _frames(feed, start, seconds, edge.watching())
     running.watchers.take()
     response = Response(frames, mimetype="text/event-stream", headers=HEADERS)
     response.call_on_close(running.watchers.leave)
@@ -56,10 +59,17 @@ def _told(view: View) -> Iterator[bytes]:
         yield b"".join([batch.encoded(frame) for batch in batches])
 
 
-def _frames(feed: Feed, start: int, heartbeat_seconds: float) -> Iterator[bytes]:
-    """An id without an event comes first: a reader that got nothing else resumes from there."""
+def _frames(feed: Feed, start: int, heartbeat_seconds: float, admitted: Pass) -> Iterator[bytes]:
+    """An id without an event comes first: a reader that got nothing else resumes from there.
+
+    Nothing more comes once its key is revoked: it is told so when it connects again.
+    """
     yield b": connected\nid: %d\n\n" % start
     for batches in feed.batches(heartbeat_seconds):
+        try:
+            admitted.check()
+        except ApiError:
+            return
         yield b"".join([batch.encoded(frame) for batch in batches]) or b": waiting\n\n"
 
 

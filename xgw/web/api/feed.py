@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from xgw import clock
@@ -56,6 +56,7 @@ class View:
         self._read_upto = watch.after or 0
         self._ended: set[str | None] = set()
         self._lengths: dict[Stream, int] = {}
+        self._torn: set[Stream] = set()
 
     def pages(self) -> Iterator[list[Batch]]:
         """What the store has after the cursor and was not read yet, page by page."""
@@ -92,28 +93,48 @@ class View:
         """
         begun = {e.step_id for b in arrived for e in b.envelopes if e.type == "step.started"}
         replaced = self._replaced(whole, lambda e: e.step_id not in begun)
-        return replaced + self.fresh(arrived, told_upto)
+        return replaced + self.fresh([Batch(self._joined(arrived))], told_upto)
 
     def again(self, starved: set[Stream]) -> list[Batch]:
         """The whole text of streams that lost frames because this watcher was slow."""
         if not starved:
             return []
-        return self._replaced(self.whole(), lambda e: stream_of(e) in starved)
+        replaced = self._replaced(self.whole(), lambda e: stream_of(e) in starved)
+        # The others are over: what is still to come of them follows on what was lost.
+        self._torn = starved - {stream_of(e) for batch in replaced for e in batch.envelopes}
+        return replaced
 
-    def fresh(self, arrived: list[Batch], told_upto: int) -> list[Batch]:
+    def fresh(
+        self, arrived: list[Batch], told_upto: int, starved: Collection[Stream] = ()
+    ) -> list[Batch]:
         """What of a mailbox's content the watcher has not got yet.
 
         `arrived` is all that was in it for this watcher; everything up to `told_upto` had gone out
-        before it was taken.
+        before it was taken. Nothing of the `starved` streams, which are sent `again`.
         """
-        if self._is_level:
+        if self._is_level and not starved:
             return arrived
+        self._torn.update(starved)
         fresh = [e for batch in arrived for e in batch.envelopes if self._is_new(e)]
         # Whatever comes in from now on was made after the whole texts were taken.
         self._lengths.clear()
+        self._torn.clear()
         if told_upto >= self._read_upto:
             self._read_upto, self._ended = 0, set()
         return [Batch(fresh)] if fresh else []
+
+    def _joined(self, arrived: list[Batch]) -> Iterator[Envelope]:
+        """Without pieces whose beginning went out before: their step was over when the whole texts
+        were taken.
+        """
+        lengths = dict(self._lengths)
+        for envelope in (e for batch in arrived for e in batch.envelopes):
+            if envelope.type == "step.delta":
+                stream, length = stream_of(envelope), envelope.payload["text_length"]
+                if length - len(envelope.payload["text"]) > lengths.get(stream, 0):
+                    continue
+                lengths[stream] = max(length, lengths.get(stream, 0))
+            yield envelope
 
     def _replaced(self, whole: list[Envelope], shown: Callable[[Envelope], bool]) -> list[Batch]:
         frames = [e for e in whole if shown(e) and e.step_id not in self._ended]
@@ -124,7 +145,7 @@ class View:
     @property
     def _is_level(self) -> bool:
         """Whether everything that was read has gone through the mailbox since: all in it is new."""
-        return not (self._read_upto or self._ended or self._lengths)
+        return not (self._read_upto or self._ended or self._lengths or self._torn)
 
     def _is_new(self, envelope: Envelope) -> bool:
         if envelope.seq is not None:
@@ -133,8 +154,9 @@ class View:
             return False
         if envelope.type != "step.delta":
             return True
-        known = self._lengths.get(stream_of(envelope), 0)
-        return bool(envelope.payload["text_length"] > known)
+        stream = stream_of(envelope)
+        known = self._lengths.get(stream, 0)
+        return stream not in self._torn and bool(envelope.payload["text_length"] > known)
 
 
 class Feed:
@@ -159,7 +181,8 @@ class Feed:
                 yield first
             while True:
                 arrived, told_upto = take(self._hub, mailbox, idle_seconds)
-                batches = view.fresh(arrived, told_upto) + view.again(mailbox.take_starved())
+                starved = mailbox.take_starved()
+                batches = view.fresh(arrived, told_upto, starved) + view.again(starved)
                 if not arrived and mailbox.closed:
                     return
                 if not arrived and mailbox.lagged is not None:

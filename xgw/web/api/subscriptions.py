@@ -142,7 +142,7 @@ class Subscriptions:
         starved = self._mailbox.take_starved()
         for one in self._followed.values():
             if one.pages is None:
-                fresh = one.view.fresh(by_wants.get(one.wanted, []), told_upto)
+                fresh = one.view.fresh(by_wants.get(one.wanted, []), told_upto, starved)
                 self._tell(one, fresh + one.view.again(starved))
         if self._rows is not None:
             for batch in by_wants.get(self._rows.wanted, ()):

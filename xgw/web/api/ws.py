@@ -27,7 +27,15 @@ from xgw.web.api.feed import Wanted, Watch
 from xgw.web.api.frames import BadFrame, Json, Request
 from xgw.web.api.rows import Rows
 from xgw.web.api.subscriptions import Subscriptions
-from xgw.web.sockets import IDLE_SECONDS, MAX_MESSAGE, MESSAGE_TOO_BIG, Outcome, send
+from xgw.web.keys import Pass
+from xgw.web.sockets import (
+    IDLE_SECONDS,
+    MAX_MESSAGE,
+    MESSAGE_TOO_BIG,
+    POLICY_VIOLATION,
+    Outcome,
+    send,
+)
 
 WAITING = 8
 """Requests of one socket that wait to be answered; until then no more of them are read."""
@@ -51,10 +59,24 @@ def admit() -> Iterator[None]:
 
 def converse(ws: Any) -> Outcome:
     """Answer requests and tell of what is subscribed to, until the socket is to be closed."""
+    try:
+        return _converse(ws, edge.watching())
+    except ApiError as refusal:
+        return POLICY_VIOLATION, refusal.message
+
+
+def _converse(ws: Any, admitted: Pass) -> Outcome:
+    """ApiError 401 once the key that opened the socket is revoked: nothing is sent from then on."""
+
+    def tell(content: bytes) -> None:
+        admitted.check()
+        send(ws, content)
+
     inbox = Inbox(ws)
-    with Subscriptions(edge.services(), lambda content: send(ws, content)) as told, inbox:
+    with Subscriptions(edge.services(), tell) as told, inbox:
         inbox.open(told.nudge)
         while True:
+            admitted.check()
             for message in inbox.take():
                 if isinstance(message, str) and len(message.encode()) > MAX_MESSAGE:
                     return MESSAGE_TOO_BIG, "Message is too big"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flask import request
@@ -10,6 +11,7 @@ from flask import request
 from xgw import clock, errors
 from xgw.queries import events
 from xgw.web.api.feed import Feed, Watch
+from xgw.web.keys import Pass
 from xgw.web.live.messages import RELOAD, build_message
 from xgw.web.live.notices import Notices
 from xgw.web.live.screen import Screen, Swap
@@ -69,12 +71,16 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
         return NORMAL
     feed = Feed(services.store, services.hub, services.recorder.live, Watch(screen.wanted, after))
     notices = Notices(services)
+    admitted = Pass(partial(services.keyring.admit, request.environ))
     drawn_at = 0.0
     for batches in feed.batches(IDLE_SECONDS):
         batch = [envelope for one in batches for envelope in one.envelopes]
         ws.input_buffer.clear()
         ws.event.clear()
         if not ws.connected:
+            return NORMAL
+        if not _is_admitted(admitted):
+            ws.send(RELOAD)
             return NORMAL
         if any(envelope.type == "stream.lagged" for envelope in batch):
             return TRY_AGAIN_LATER
@@ -88,6 +94,15 @@ def _serve(ws: Any, services: Services, screen: Screen, after: int) -> int:
             ws.event.wait(rest)
             drawn_at = clock.monotonic()
     return SERVICE_RESTART
+
+
+def _is_admitted(admitted: Pass) -> bool:
+    """Whether the page would still be shown: opened anew it says what opens it now."""
+    try:
+        admitted.check()
+    except errors.ApiError:
+        return False
+    return True
 
 
 def _watches_all(screen: Screen) -> bool:
