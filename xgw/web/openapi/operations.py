@@ -318,11 +318,11 @@ def _compact() -> Json:
 
 
 def _prune() -> Json:
-    texts = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+    texts = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     properties = {
         "before": {"anyOf": [_TIME, {"type": "null"}]},
         "bodies_before": {"anyOf": [_TIME, {"type": "null"}]},
-        "filters": {"type": ["object", "null"], "additionalProperties": texts},
+        "filters": {"type": ["object", "null"], "minProperties": 1, "additionalProperties": texts},
         "legacy": _FLAG,
     }
     codes = ("409", "413", "415", "503")
