@@ -101,6 +101,39 @@ def test_bad_usage(arguments: list[str]) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["chat", "\xff"], "MESSAGE"),
+        (["sessions", "--model", "\xff"], "--model"),
+        (["requests", "-s", "\xff"], "--session"),
+        (["export", "last", "\xff"], "ID"),
+        (["prune", "\xff", "--dry-run"], "QUERY"),
+        (["keys", "create", "\xff"], "NAME"),
+        (["serve", "--host", "\xff"], "--host"),
+    ],
+)
+def test_an_argument_that_is_no_text(arguments: list[str], name: str) -> None:
+    done = run(*(os.fsdecode(part.encode("latin-1")) for part in arguments))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().splitlines() == [f"xgw: {name} must be UTF-8 text"]
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    odd, copy, bundle = (str(tmp_path / os.fsdecode(b"\xff" + end)) for end in (b"", b"2", b"3"))
+    commands = (
+        ["migrate", "--db", odd],
+        ["backup", copy, "--db", odd],
+        ["export", "-o", bundle, "--db", copy],
+        ["sessions", "--db", f"sqlite:///{copy}"],
+    )
+    assert [run(*arguments).returncode for arguments in commands] == [0, 0, 0, 0]
+    assert Path(copy).is_file()
+    assert Path(bundle).is_file()
+    missing = run("replay", os.fsdecode(b"\xff"))
+    assert (missing.returncode, missing.stderr) == (2, b"xgw: there is no file ?\n")
+
+
 def _raising(
     statement: str, *, stdout: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[bytes]:
