@@ -119,6 +119,14 @@ def test_an_argument_that_is_no_text(arguments: list[str], name: str) -> None:
     assert done.stderr.decode().splitlines() == [f"xgw: {name} must be UTF-8 text"]
 
 
+def test_an_empty_db_is_not_the_usual_store(tmp_path: Path) -> None:
+    for arguments in (["prune", "--older-than", "1d"], ["sessions"], ["serve"], ["migrate"]):
+        done = run(*arguments, "--db", "", HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr == b"xgw: --db must name a file, and is empty\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     odd, copy, bundle = (str(tmp_path / os.fsdecode(b"\xff" + end)) for end in (b"", b"2", b"3"))
     commands = (

@@ -82,6 +82,9 @@ def load(
 
     `keys_known` is for commands that make the keys which a server for others must have.
     """
+    if db == "":
+        # `--db "$STORE"` without that variable must not mean the usual store.
+        raise UsageError("--db must name a file, and is empty")
     from xgw import config
 
     return config.load(
