@@ -339,6 +339,7 @@ def test_what_is_said_twice_is_said_once(server: ApiServer, filled: FilledStore)
         ("/stats?group=hour", (422, "invalid_value", "group")),
         ("/events?session_id=one", (422, "invalid_value", "session_id")),
         ("/stats?until=later", (422, "invalid_value", "until")),
+        ("/sessions?expand=payloads", (422, "invalid_value", "expand")),
         ("/sessions?limit=5&limit=7", (422, "invalid_value", "limit")),
         ("/turns?cursor=a&cursor=b", (422, "invalid_value", "cursor")),
         ("/requests?order=asc&status=error&order=desc", (422, "invalid_value", "order")),

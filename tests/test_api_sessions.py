@@ -165,6 +165,12 @@ def test_a_value_that_cannot_be_names_its_field(gate: Gate, body: Row, param: st
     assert refusal(ask(gate, "POST", "/sessions", body)) == (422, "invalid_value", param)
 
 
+def test_a_budget_that_is_too_large_is_told_the_most(gate: Gate) -> None:
+    for budget, most in (({"tokens": 1e30}, f"{2**53:,}"), ({"cost_usd": 1e30}, "1,000,000,000")):
+        error = ask(gate, "POST", "/sessions", {"budget": budget}).error
+        assert error["message"].endswith(most)
+
+
 def test_bodies_that_are_no_object(gate: Gate) -> None:
     for body in (b"[]", b"3", b'"x"', b"null"):
         assert ask(gate, "POST", "/sessions", body).status == 400

@@ -101,6 +101,47 @@ def test_bad_usage(arguments: list[str]) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["chat", "\xff"], "MESSAGE"),
+        (["sessions", "--model", "\xff"], "--model"),
+        (["requests", "-s", "\xff"], "--session"),
+        (["export", "last", "\xff"], "ID"),
+        (["prune", "\xff", "--dry-run"], "QUERY"),
+        (["keys", "create", "\xff"], "NAME"),
+        (["serve", "--host", "\xff"], "--host"),
+    ],
+)
+def test_an_argument_that_is_no_text(arguments: list[str], name: str) -> None:
+    done = run(*(os.fsdecode(part.encode("latin-1")) for part in arguments))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().splitlines() == [f"xgw: {name} must be UTF-8 text"]
+
+
+def test_an_empty_db_is_not_the_usual_store(tmp_path: Path) -> None:
+    for arguments in (["prune", "--older-than", "1d"], ["sessions"], ["serve"], ["migrate"]):
+        done = run(*arguments, "--db", "", HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr == b"xgw: --db must name a file, and is empty\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    odd, copy, bundle = (str(tmp_path / os.fsdecode(b"\xff" + end)) for end in (b"", b"2", b"3"))
+    commands = (
+        ["migrate", "--db", odd],
+        ["backup", copy, "--db", odd],
+        ["export", "-o", bundle, "--db", copy],
+        ["sessions", "--db", f"sqlite:///{copy}"],
+    )
+    assert [run(*arguments).returncode for arguments in commands] == [0, 0, 0, 0]
+    assert Path(copy).is_file()
+    assert Path(bundle).is_file()
+    missing = run("replay", os.fsdecode(b"\xff"))
+    assert (missing.returncode, missing.stderr) == (2, b"xgw: there is no file ?\n")
+
+
 def _raising(
     statement: str, *, stdout: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[bytes]:

@@ -485,6 +485,13 @@ def test_values_that_an_option_does_not_take(fixed: Path, arguments: tuple[str, 
     assert arguments[1] in line
 
 
+def test_a_query_without_a_word(fixed: Path) -> None:
+    for command, given in (("sessions", "the query"), ("export", "--filter")):
+        arguments = ("--filter", " ") if command == "export" else (" ",)
+        done = run(fixed, command, *arguments)
+        assert (done.returncode, done.stderr) == (2, f"xgw: {given} must hold a word\n")
+
+
 def test_unknown_options_and_missing_ids(fixed: Path) -> None:
     for arguments in (("sessions", "--colour"), ("show",), ("stats", "--by", "mood")):
         refused = run(fixed, *arguments)

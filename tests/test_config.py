@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import tomllib
@@ -880,16 +881,19 @@ class TestMistakes:
 
     def test_from_environment_and_flags_name_those(self, mistakes: Mistakes) -> None:
         env = {"XGW_PORT": "http", "XGW_STORAGE_URL": "mysql://u:pw@h/d"}
-        assert (
-            mistakes("", env, overrides={"server.host": "a b"})
-            == [
-                'environment XGW_PORT: [server] port must be a whole number, not "http"',
-                '--host: [server] host must be an IP address or a host name, not "a b"',
-                "environment XGW_STORAGE_URL: [storage] url must be sqlite:///path: only SQLite is "
-                "supported, not mysql",
-            ]
-            or True
-        )
+        assert mistakes("", env, overrides={"server.host": "a b"}) == [
+            '--host: [server] host must be an IP address or a host name, not "a b"',
+            'environment XGW_PORT: [server] port must be a whole number, not "http"',
+            "environment XGW_STORAGE_URL: [storage] url must be sqlite:///path: only SQLite is "
+            "supported, not mysql",
+        ]
+
+    def test_bytes_of_the_environment_that_are_not_utf_8(self, mistakes: Mistakes) -> None:
+        odd = os.fsdecode(b"a\xff://b")
+        names = ("XGW_HOST", "XGW_ALLOWED_HOSTS", "XGW_STORAGE_URL")
+        lines = mistakes("", dict.fromkeys(names, odd))
+        assert [line.partition(":")[0] for line in lines] == [f"environment {n}" for n in names]
+        assert all("a?" in line for line in lines)
 
     def test_secrets_are_never_said(self, mistakes: Mistakes) -> None:
         hidden = "hush-hush-1234"

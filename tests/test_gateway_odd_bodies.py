@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import DONE, chat, says, stream, whole
+from xgw.cli import main
 from xgw.store.models import Message, Step, Turn
 
 BIG = b"12345678901234567890123456789012"
@@ -88,3 +91,20 @@ def test_odd_requests(gate: Gate, odd: str) -> None:
     assert gate.model.asked[-1].body == body
     assert gate.payload(turn["input_payload"]) == body
     assert len(gate.messages(turn)) == 3
+
+
+@pytest.mark.parametrize("odd", [5, True, {"a": 5}, [5], [[]]])
+def test_what_is_of_another_kind_is_shown_all_the_same(gate: Gate, odd: Any) -> None:
+    answers = {"role": "tool", "tool_call_id": odd, "name": odd, "content": odd}
+    tool = {"type": odd, "function": {"name": odd, "description": odd, "parameters": odd}}
+    choice = {"index": odd, "message": {"role": "assistant", "content": "a"}, "finish_reason": odd}
+    for tools in (odd, [odd, tool]):
+        gate.model.will(whole({"choices": [choice, choice]}))
+        turn = gate.turn(gate.post({**chat("a"), "messages": [answers], "tools": tools}))
+        for format in ("markdown", "html", "openai", "curl", "python"):
+            assert gate.get(f"/export/turns/{turn['id']}?format={format}").status == 200
+        (step,) = gate.all(Step, Step.turn_id == turn["id"])
+        for ref in (turn["id"], step["id"]):
+            arguments = ["show", ref, "--full", "--db", str(gate.store.path)]
+            shown = CliRunner().invoke(main, arguments)
+            assert (shown.exit_code, shown.exception) == (0, None)

@@ -107,6 +107,17 @@ def test_a_body_that_begins_too_deep_is_told_so_whatever_its_end(gate: Gate) -> 
     assert "200 levels" not in gate.post(b'["[' + b"[" * 300).error["message"]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/sessions/x/fork"])
+@pytest.mark.parametrize(
+    ("body", "fault"), [(b" ", "empty"), (b'{"a":"\xff"}', "not UTF-8 (byte 6)")]
+)
+def test_what_is_wrong_with_a_body_is_told_in_words(
+    gate: Gate, path: str, body: bytes, fault: str
+) -> None:
+    message = gate.post(body, path).error["message"]
+    assert message == f"the body is not valid JSON: it is {fault}"
+
+
 def test_nothing_at_all(gate: Gate) -> None:
     turn = refused(gate, gate.post(b""), 400, "invalid_json")
     assert turn["input_payload"] is None

@@ -168,6 +168,31 @@ def test_refusals_are_described(described: Described) -> None:
             assert {"401", "default"} <= item[method]["responses"].keys(), (method, path)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("post", "/prune", "403"),
+        ("post", "/import", "403"),
+        ("get", "/imports", "403"),
+        ("get", "/imports/{id}", "403"),
+        ("delete", "/imports/{id}", "403"),
+        ("post", "/sessions", "409"),
+        ("get", "/export", "507"),
+        ("get", "/export/turns/{id}", "507"),
+    ],
+)
+def test_refusals_of_their_own_are_described(
+    described: Described, method: str, path: str, status: str
+) -> None:
+    assert status in described.document["paths"][path][method]["responses"]
+
+
+def test_the_cursor_of_a_browser_is_described(described: Described) -> None:
+    for path in ("/events", "/sessions/{session}/events"):
+        names = [one["name"] for one in described.document["paths"][path]["get"]["parameters"]]
+        assert "Last-Event-ID" in names
+
+
 # -- real answers ----------------------------------------------------------------------------------
 
 

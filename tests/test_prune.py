@@ -215,12 +215,18 @@ def test_archived_sessions_go_by_their_age_too(gate: Gate) -> None:
         ({"filters": {"colour": "red"}}, "colour"),
         ({"filters": ["x"]}, "filters"),
         ({"filters": {"model": [1]}}, "filters"),
+        ({"filters": {}}, "filters"),
+        ({"filters": {"model": []}}, "filters"),
+        ({"filters": {"model": ["gpt-4o"], "q": []}}, "filters"),
         ({"everything": True}, "everything"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(gate: Gate, wanted: Any, param: str) -> None:
+    gate.model.always(says("ok"))
+    gate.post(chat("hello", **named("stays")))
     reply = gate.post(wanted, "/prune")
     assert (reply.status, reply.error["param"]) == (422, param)
+    assert [session["session_key"] for session in gate.sessions()] == ["stays"]
 
 
 def test_a_client_key_does_not_prune(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import orjson
+
+from xgw.errors import UsageError
 
 if TYPE_CHECKING:
     from xgw.agents.definition import Agents
@@ -17,11 +20,24 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 KEY_WIDTH = 48
+FILE_NAME = click.Path(readable=False)
+"""The type of an argument that names a file, which may not be there: it may be any bytes."""
 
 
 def with_configuration(command: Command) -> Command:
-    """Give a command the options that all have; `load` takes their values."""
-    db = click.option("--db", metavar="PATH", help="The store: a file, or sqlite:///path.")
+    """Give a command the options that all have; `load` takes their values.
+
+    What it is given is text, files' names alone may be any bytes: UsageError for the rest.
+    """
+
+    @functools.wraps(command)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        refuse_bytes(click.get_current_context())
+        return command(*args, **kwargs)
+
+    db = click.option(
+        "--db", metavar="PATH", type=FILE_NAME, help="The store: a file, or sqlite:///path."
+    )
     file = click.option(
         "--config",
         "config_path",
@@ -29,7 +45,24 @@ def with_configuration(command: Command) -> Command:
         type=click.Path(path_type=Path),
         help="The configuration file.",
     )
-    return file(db(command))
+    return cast(Command, file(db(checked)))
+
+
+def refuse_bytes(context: click.Context) -> None:
+    """UsageError for an argument that is not UTF-8, unless it names a file."""
+    for parameter in context.command.params:
+        given = context.params.get(parameter.name or "")
+        texts = given if isinstance(given, tuple) else (given,)
+        if not isinstance(parameter.type, click.Path) and not all(map(is_utf8, texts)):
+            name = max(parameter.opts, key=len)
+            if isinstance(parameter, click.Argument):
+                name = (parameter.metavar or name.upper()).strip("[].")
+            raise UsageError(f"{name} must be UTF-8 text")
+
+
+def is_utf8(value: Any) -> bool:
+    """Python has bytes of the command line that are not UTF-8 as lone surrogates."""
+    return not isinstance(value, str) or value == value.encode(errors="replace").decode()
 
 
 def with_json(command: Command) -> Command:
@@ -49,6 +82,9 @@ def load(
 
     `keys_known` is for commands that make the keys which a server for others must have.
     """
+    if db == "":
+        # `--db "$STORE"` without that variable must not mean the usual store.
+        raise UsageError("--db must name a file, and is empty")
     from xgw import config
 
     return config.load(

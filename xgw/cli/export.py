@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xgw.cli import reading
-from xgw.cli.configuration import with_configuration
+from xgw.cli.configuration import FILE_NAME, with_configuration
 from xgw.errors import UsageError, WorkError
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ class _Formats(click.ParamType[str]):
     help="json (if not given), jsonl, markdown, html, curl, python, openai or pytest.",
 )
 @click.option(
-    "-o", "--output", metavar="PATH", help="A file, a folder/ for one file each, or - for stdout."
+    "-o",
+    "--output",
+    metavar="PATH",
+    type=FILE_NAME,
+    help="A file, a folder/ for one file each, or - for stdout.",
 )
 @click.option(
     "--filter", "query", metavar="QUERY", help="Sessions that fit, as `xgw sessions` has it."

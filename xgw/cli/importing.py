@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from xgw import clock, spelling
-from xgw.cli.configuration import load, with_configuration, with_json
+from xgw.cli.configuration import FILE_NAME, load, with_configuration, with_json
 from xgw.cli.reading import open_file
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import note, stdout, write, write_json
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 @click.command("import")
-@click.argument("file", required=False)
+@click.argument("file", required=False, type=FILE_NAME)
 @click.option("--list", "is_list", is_flag=True, help="List what was imported.")
 @click.option("--remove", "removed", metavar="ID", help="Remove an import, for good.")
 @with_configuration

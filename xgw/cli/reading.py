@@ -198,6 +198,8 @@ def refused_as_usage(query: str = "the query:") -> Iterator[None]:
         yield
     except ApiError as error:
         option = query if error.param == QUERY else _spelled(error.param or "")
+        if error.message.startswith(f"{error.param} "):
+            option = option.removesuffix(":")  # the sentence goes on
         named = f"{option} " if error.param else ""
         message = error.message.removeprefix(f"{error.param}: ").removeprefix(f"{error.param} ")
         raise UsageError(f"{named}{message}") from None

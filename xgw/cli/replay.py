@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from xgw.cli.configuration import with_configuration
+from xgw.cli.configuration import FILE_NAME, is_utf8, with_configuration
 from xgw.cli.reading import open_file
 from xgw.cli.server import bind, listen, url_of
 from xgw.cli.terminal import note
@@ -45,7 +45,7 @@ class _Speed(click.ParamType[float]):
 
 
 @click.command()
-@click.argument("source", metavar="FILE|ID")
+@click.argument("source", metavar="FILE|ID", type=FILE_NAME)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="0, the default: a free one."
 )
@@ -89,9 +89,10 @@ def replay(
 
 
 def _is_file(source: str) -> bool:
-    """Whether a file is meant, there or not: no id has a folder or a bundle's suffix."""
+    """Whether a file is meant, there or not: no id has a folder, a bundle's suffix or odd bytes."""
     path = Path(source)
-    return path.is_file() or len(path.parts) > 1 or path.suffix in SUFFIXES
+    named = len(path.parts) > 1 or path.suffix in SUFFIXES or not is_utf8(source)
+    return named or path.is_file()
 
 
 @contextmanager

@@ -148,7 +148,7 @@ def _offered(page: Page, tool: Mapping[str, Any]) -> None:
     known = parameters.get("properties") if isinstance(parameters, Mapping) else None
     names = ", ".join(str(name) for name in known) if isinstance(known, Mapping) else ""
     told = f"{function.get('name') or tool.get('type')}({names})"
-    page.text(joined(told, function.get("description")), 2, most=2, mark="tool ")
+    page.text(joined(told, _word(function.get("description"))), 2, most=2, mark="tool ")
     if page.full and parameters is not None:
         page.json(parameters, 6)
 
@@ -157,9 +157,14 @@ def _message(page: Page, message: Any) -> None:
     if not isinstance(message, Mapping):
         page.json(message)
         return
-    answers = message.get("tool_call_id")
-    page.line(joined(str(message.get("role") or message.get("type")), answers), 2, "accent")
+    role = str(message.get("role") or message.get("type"))
+    page.line(joined(role, _word(message.get("tool_call_id"))), 2, "accent")
     _content(page, message)
+
+
+def _word(value: Any) -> str | None:
+    """A text of a body, which was recorded as it came: of another kind it is JSON."""
+    return value if value is None or isinstance(value, str) else spelled_json(value)
 
 
 def _content(page: Page, message: Mapping[str, Any]) -> None:
@@ -199,9 +204,8 @@ def _received(page: Page, step: Row, body: Any) -> None:
         _unchosen(page, step, body)
     for choice in choices:
         if len(choices) > 1:
-            page.line(
-                joined(f"choice {choice.get('index')}", choice.get("finish_reason")), 2, "accent"
-            )
+            ended = _word(choice.get("finish_reason"))
+            page.line(joined(f"choice {choice.get('index')}", ended), 2, "accent")
         message = choice.get("message")
         _content(page, message if isinstance(message, Mapping) else choice)
     for call in step["tool_calls"] or ():

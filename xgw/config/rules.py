@@ -35,8 +35,11 @@ _FORBIDDEN_HEADERS = frozenset(
 
 
 def quoted(value: object) -> str:
-    """A value as TOML spells it, cut where it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    """A value as TOML spells it, cut where it is long; bytes that are not UTF-8 as `?`.
+
+    Those come with the environment, and pydantic takes no message that has them.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
     return text if len(text) <= 80 else f"{text[:76]}…"
 
 
@@ -102,7 +105,8 @@ def check_storage_url(url: str) -> str:
     """`sqlite:///path`, a plain path, or "" for the user's data folder."""
     scheme, separator, _ = url.partition("://")
     if separator and scheme != "sqlite":
-        raise ValueError(f"must be sqlite:///path: only SQLite is supported, not {scheme}")
+        named = quoted(scheme).strip('"')
+        raise ValueError(f"must be sqlite:///path: only SQLite is supported, not {named}")
     if separator and not url.startswith(SQLITE):
         raise ValueError("must be sqlite:///path, with three slashes before the path")
     path = url.removeprefix(SQLITE)

@@ -11,7 +11,7 @@ import orjson
 
 from xgw.errors import ApiError, bad_request, too_large
 from xgw.gateway.resending import Taken, Taking
-from xgw.providers.dialects.loose_json import begins_deeper, is_deeper
+from xgw.providers.dialects.loose_json import begins_deeper, is_deeper, tell_fault
 from xgw.store.payloads import RUNS_FROM
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def parse_json(body: bytes, what: str = "body") -> Any:
     except orjson.JSONDecodeError as error:
         if begins_deeper(body, MAX_JSON_DEPTH):
             raise _too_deep(what) from None
-        raise bad_request(f"the {what} is not valid JSON: {error}", code="invalid_json") from None
+        fault = tell_fault(body, error)
+        raise bad_request(f"the {what} is not valid JSON: {fault}", code="invalid_json") from None
     if is_deeper(body, value, MAX_JSON_DEPTH):
         raise _too_deep(what)
     return value

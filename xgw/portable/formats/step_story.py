@@ -111,7 +111,8 @@ def _sent(shelf: Shelf, step: Row) -> Iterator[Block]:
         return
     messages = body.get("messages", body.get("input"))
     told = counted(len(messages), "message") if isinstance(messages, list) else None
-    tools = [_tool_name(tool) for tool in body.get("tools") or () if isinstance(tool, dict)]
+    offered = body.get("tools")
+    tools = [_tool_name(tool) for tool in (offered if isinstance(offered, list) else ())]
     settings = {k: v for k, v in body.items() if k not in ("messages", "input", "tools", "model")}
     yield Facts(
         known(
@@ -122,7 +123,10 @@ def _sent(shelf: Shelf, step: Row) -> Iterator[Block]:
     )
 
 
-def _tool_name(tool: dict[str, Any]) -> str:
+def _tool_name(tool: Any) -> str:
+    """What a tool of a request is called; "" of what is none: requests are kept as they came."""
+    if not isinstance(tool, dict):
+        return ""
     function = tool.get("function")
     named = function if isinstance(function, dict) else tool
     return str(named.get("name") or tool.get("type") or "")

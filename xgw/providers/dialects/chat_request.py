@@ -20,6 +20,7 @@ from xgw.providers.dialects.loose_json import (
     raw,
     show_lone_surrogates,
     storable,
+    tell_fault,
 )
 
 _NULL = b"null"
@@ -51,7 +52,7 @@ def parse_request(body: bytes, max_depth: int = 200) -> ChatRequest:
     fields, strict = _parse_top(body, max_depth)
     model = fields.get("model")
     if not isinstance(model, str) or not model:
-        raise _wrong("model", "a string", missing=model is None)
+        raise _wrong("model", "a string that is not empty", missing=model is None)
     stream = fields.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "true or false")
@@ -131,7 +132,7 @@ def _parse_top(body: bytes, max_depth: int) -> tuple[dict[str, Any], bool]:
             if str(error) == "nested too deeply" or begins_deeper(body, max_depth):
                 raise _too_deep(max_depth) from None
             raise bad_request(
-                f"the body is not valid JSON: {refusal}", code="invalid_json"
+                f"the body is not valid JSON: {tell_fault(body, refusal)}", code="invalid_json"
             ) from None
     if is_deeper(body, fields, max_depth):
         raise _too_deep(max_depth)

@@ -148,6 +148,17 @@ def _opens_more(text: bytes, most: int) -> bool:
     return False
 
 
+def tell_fault(text: bytes, error: orjson.JSONDecodeError) -> str:
+    """Why a strict parser refuses the text, for people; else in orjson's own words."""
+    if not text.strip():
+        return "it is empty"
+    try:
+        text.decode()
+    except UnicodeDecodeError as odd:
+        return f"it is not UTF-8 (byte {odd.start})"
+    return str(error)
+
+
 def begins_deeper(text: bytes, levels: int) -> bool:
     """Whether text that no parser takes opens more arrays and objects in one another than `levels`.
 

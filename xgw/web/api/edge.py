@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from xgw.web.app import Services
     from xgw.web.security import Caller
 
-_PAGE = ("limit", "cursor", "order", "expand")
+_PAGE = frozenset({"limit", "cursor", "order", "expand"})
+_WITH_BODIES = ("turns", "requests")
 
 T = TypeVar("T")
 
@@ -92,7 +93,8 @@ def parameter(name: str, usual: str | None = None) -> str | None:
 
 def asked_filters(noun: str, *, without: str | None = None) -> Filters:
     """The filters of a list that the query parameters ask for; `without` is set by the path."""
-    given = [pair for pair in request.args.items(multi=True) if pair[0] not in _PAGE]
+    page = _PAGE if noun in _WITH_BODIES else _PAGE - {"expand"}
+    given = [pair for pair in request.args.items(multi=True) if pair[0] not in page]
     if any(name == without for name, _ in given):
         raise errors.unprocessable(f"{without} is part of the path here", param=without or "")
     return filters.parse(noun, given)

@@ -123,9 +123,11 @@ def budget(name: str, value: Any) -> Json | None:
         raise unprocessable(f"{name} must be an object of tokens and cost_usd", param=name)
     tokens, usd = value.get("tokens"), value.get("cost_usd")
     if tokens is not None and not (_is_whole(tokens) and 1 <= tokens <= MAX_TOKENS):
-        raise unprocessable(f"{name}.tokens must be a whole number of at least 1", param=name)
+        most = f"{MAX_TOKENS:,}"
+        raise unprocessable(f"{name}.tokens must be a whole number from 1 to {most}", param=name)
     if usd is not None and not (_is_number(usd) and 0 < usd <= MAX_USD):
-        raise unprocessable(f"{name}.cost_usd must be a number above 0", param=name)
+        most = f"{MAX_USD:,.0f}"
+        raise unprocessable(f"{name}.cost_usd must be above 0, at most {most}", param=name)
     return {"tokens": None if tokens is None else int(tokens), "cost_usd": usd}
 
 

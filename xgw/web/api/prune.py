@@ -57,11 +57,16 @@ def _moment(name: str, value: Any) -> datetime.datetime | None:
 
 
 def _filters(name: str, value: Any) -> list[tuple[str, str]] | None:
-    """Filters by name, each a text or several: the pairs that a query would have; or null."""
+    """Filters by name, each a text or several: the pairs that a query would have; or null.
+
+    None at all is refused, also by an empty list: whoever narrows never means every session.
+    """
     if value is None:
         return None
     if not isinstance(value, dict):
         raise unprocessable(f"{name} must be an object", param=name)
+    if not value or [] in value.values():
+        raise unprocessable(f"{name} must not be empty, nor have an empty list", param=name)
     given = [(key, text) for key, texts in value.items() for text in _listed(texts)]
     if not all(isinstance(text, str) for _, text in given):
         raise unprocessable(f"{name} must have texts, or lists of texts", param=name)

@@ -11,7 +11,8 @@ Json = dict[str, Any]
 
 ABOUT = (
     "The OpenAI-compatible surface (`/v1`) and the API for what was recorded. `HEAD` works "
-    "wherever `GET` does. What is not known is null, never 0."
+    "wherever `GET` does. What is not known is null, never 0. What can be read here can be "
+    "read of an import under `/imports/{id}`, too. The websocket `/ws` is not described here."
 )
 SECURITY = {
     "token": {

@@ -24,6 +24,7 @@ ERROR_TEXTS = {
     "415": "the body is no JSON",
     "422": "a value or field is not allowed; `param` names it",
     "503": "too much at once, or the store cannot be written: `Retry-After`",
+    "507": "the server's disk has no room for the file",
 }
 _ERROR_BODY = {"application/json": {"schema": ref("Error")}}
 RESPONSES: Json = {
@@ -84,6 +85,12 @@ PAGE = [
 AFTER = [
     _query("after", {"type": "string", "pattern": "^[0-9]{1,18}$"}, "the `seq` to go on after"),
     _query("types", _TEXT, "types of events, with commas between and `*` for any letters"),
+    {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        "description": "as `after`, before which it counts",
+    },
 ]
 
 
@@ -196,7 +203,7 @@ def _sessions() -> Json:
         "sessions",
         "a new session, or the one that has the key",
         {"200": "Session", "201": "Session"},
-        *("413", "415", "503"),
+        *("409", "413", "415", "503"),
         **_body(_opening(), required=False),
     )
     return {**listed, "post": opened}
@@ -318,14 +325,14 @@ def _compact() -> Json:
 
 
 def _prune() -> Json:
-    texts = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+    texts = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     properties = {
         "before": {"anyOf": [_TIME, {"type": "null"}]},
         "bodies_before": {"anyOf": [_TIME, {"type": "null"}]},
-        "filters": {"type": ["object", "null"], "additionalProperties": texts},
+        "filters": {"type": ["object", "null"], "minProperties": 1, "additionalProperties": texts},
         "legacy": _FLAG,
     }
-    codes = ("409", "413", "415", "503")
+    codes = ("403", "409", "413", "415", "503")
     body = _body(of(properties, optional=tuple(properties)), required=True)
     return {"post": _operation("server", "what went", {"200": "Pruned"}, *codes, **body)}
 
@@ -359,7 +366,8 @@ def _export(what: str, *codes: str, parameters: Iterable[Json] = ()) -> Json:
     """The document is described by a schema of its own, `docs/bundle.schema.json`."""
     told = f"all that was recorded of {what}, as `xgw export` writes it"
     asked = [*_EXPORTED, *parameters]
-    operation = _operation("export", told, {"200": None}, "403", *codes, parameters=asked)
+    refusals = ("403", "507", *codes)
+    operation = _operation("export", told, {"200": None}, *refusals, parameters=asked)
     content = {one.media_type: {"schema": {"type": "string"}} for one in FORMATS.values()}
     content["application/json"] = {"schema": {"type": "object"}}
     operation["responses"]["200"]["content"] = content
@@ -369,7 +377,7 @@ def _export(what: str, *codes: str, parameters: Iterable[Json] = ()) -> Json:
 def _import() -> Json:
     """A bundle is described by a schema of its own, too."""
     answers: dict[str, str | None] = {"200": "Import", "201": "Import"}
-    codes = ("413", "415")
+    codes = ("403", "413", "415")
     name = _query("file", {"type": "string"}, "what the bundle's file is called")
     told = "a bundle taken in, to be read; 200 where it was imported already"
     operation = _operation("imports", told, answers, *codes, parameters=[name])
@@ -378,8 +386,8 @@ def _import() -> Json:
 
 
 def _imported() -> Json:
-    shown = _get("imports", "one import; under its path it is read", "Import", codes=("404",))
-    removed = _operation("imports", "the import removed, for good", {"204": None}, "404")
+    shown = _get("imports", "one import; under its path it is read", "Import", codes=("403", "404"))
+    removed = _operation("imports", "the import removed, for good", {"204": None}, "403", "404")
     return {"parameters": [_path("id", "of an import")], **shown, "delete": removed}
 
 
@@ -413,6 +421,7 @@ def paths() -> Json:
     told = "what the next call of the session would send, part by part"
     context = _get("sessions", told, "Context", EXPAND, codes=("404",))
     agent = _get("agents", "one agent", "Agent", codes=("404",))
+    what_was_imported = "what was imported, the newest first"
     return {
         "/agents": _get("agents", "every agent", "AgentList"),
         "/agents/{name}": {"parameters": [_AGENT], **agent},
@@ -447,7 +456,7 @@ def paths() -> Json:
         "/requests/{id}/curl": _curl(),
         **_exports(),
         "/import": _import(),
-        "/imports": _get("imports", "what was imported, the newest first", "ImportList"),
+        "/imports": _get("imports", what_was_imported, "ImportList", codes=("403",)),
         "/imports/{id}": _imported(),
         "/events": _stream("events as they happen"),
         "/stats": _get("stats", "sums and latencies", "Stats", group, *bounds),
