@@ -77,9 +77,11 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     config = loaded.config
     store = Store(config.storage.path, config.storage.durability)
     lock = ServerLock.acquire(store.path)
-    try:
+    with contextlib.ExitStack() as held:
+        held.callback(lock.release)
         # Before the store is made, or migrated: a port in use is found out first.
-        listener = bind(config.server.host, config.server.port)
+        bound = bind(config.server.host, config.server.port)
+        listener = held.enter_context(contextlib.closing(bound))
         report = migrate(store)
         if report.backup is not None:
             click.echo(f"the store was migrated; its copy from before: {report.backup}", err=True)
@@ -101,8 +103,6 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
             TurnPrinter(services.hub, sys.stdout).start()
 
         return Server(lambda: _make_app(loaded, store, own_key, lock), listener, [greet]).run()
-    finally:
-        lock.release()
 
 
 def _make_app(loaded: Loaded, store: Store, own_key: str, lock: ServerLock) -> tuple[Any, Any]:
