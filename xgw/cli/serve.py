@@ -79,7 +79,8 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     lock = ServerLock.acquire(store.path)
     with contextlib.ExitStack() as held:
         held.callback(lock.release)
-        # Before the store is made, or migrated: a port in use is found out first.
+        migrate(store, dry_run=True)  # a store that is refused is told of first
+        # Before it is made, or migrated: a port in use is found out first.
         bound = bind(config.server.host, config.server.port)
         listener = held.enter_context(contextlib.closing(bound))
         report = migrate(store)
