@@ -41,14 +41,16 @@ def status_words(log: Row) -> str:
     """How a request ended: its HTTP status, or a word where there is none."""
     if log["ended_at"] is None:
         return "running"
-    return str(log["status_code"] or "failed")
+    return str(log["status_code"] or ("failed" if has_failed(log) else "cancelled"))
 
 
 def state_of_request(log: Row) -> str:
-    """The state of a request: running, done or error."""
+    """The state of a request: running, done, error, or cancelled before there was an answer."""
     if log["ended_at"] is None:
         return "running"
-    return "error" if has_failed(log) else "done"
+    if has_failed(log):
+        return "error"
+    return "done" if log["status_code"] else "cancelled"
 
 
 def reads_words(log: Row) -> str | None:
