@@ -281,7 +281,7 @@ def test_lists_can_be_used_by_everyone(pages: FilledPages, visit: Visits) -> Non
 def test_titles_have_room_and_figures_are_whole(
     pages: FilledPages, visit: Visits, path: str, width: int
 ) -> None:
-    title, figures = "What is the weather", {"total_tokens": 123_456_789, "cost_usd": 0.00006}
+    title, figures = "What is the weather", {"total_tokens": 123_456_789, "cost_usd": 4e-8}
     session = pages.filled.session("long", title=title, **figures)
     turn = pages.filled.turn(session)
     pages.filled.request(turn, provider_name="p", model="a-model-2026", started_at=clock.now())

@@ -169,6 +169,41 @@ def test_so_can_the_login(closed: Gate, visit: Visits) -> None:
     check(page)
 
 
+# -- what a reader is told -------------------------------------------------------------------------
+
+
+def test_what_stands_beside_a_text_is_named_and_nothing_is_not(gate: Gate, visit: Visits) -> None:
+    answer = completion("A cat")
+    answer["choices"][0]["message"] |= {"annotations": [], "audio": None}
+    gate.model.will(whole(answer))
+    picture = "data:image/png;base64," + "A" * 4000
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": picture}},
+        {"type": "image_url", "image_url": {"url": "https://x.test/cat.png"}},
+    ]
+    gate.post(chat(user(parts), **named("beside")))
+    [turn] = gate.turns("beside")
+    page = visit(f"{gate.url}/ui/sessions/{turn['session_id']}")
+    assert page.locator(".entry .prose").inner_text() == "A cat"
+    assert page.locator(".entry .part-other").all_inner_texts() == [
+        "image image/png, 4.0 kB in the request, not loaded",
+        "image https://x.test/cat.png, not loaded",
+    ]
+
+
+def test_of_a_turn_that_is_over_nothing_is_said_to_be_yet_to_come(
+    gate: Gate, visit: Visits
+) -> None:
+    assert gate.post(b"{").status == 400
+    page = visit(f"{gate.url}/ui/turns")
+    row = page.locator("[data-row]", has_text="No input").first
+    assert row.locator(".row-sub").first.inner_text() == "chat.completions · no answer"
+    row.locator("a").first.click()
+    page.get_by_text("It ended before any step.").wait_for()
+    assert "yet" not in page.locator("main").inner_text().split()
+
+
 # -- keys ------------------------------------------------------------------------------------------
 
 

@@ -100,7 +100,7 @@ def speed_words(step: Mapping[str, Any]) -> str | None:
     ms = (step["latency_ms"] or 0) - (step["ttft_ms"] or 0)
     if step["ttft_ms"] is None or not step["output_tokens"] or ms < 50:
         return None
-    return f"{step['output_tokens'] * 1000 / ms:.0f} tokens/s"
+    return f"{step['output_tokens'] * 1000 / ms:,.0f} tokens/s"
 
 
 def pace_words(step: Mapping[str, Any]) -> str:
