@@ -204,6 +204,24 @@ def test_of_a_turn_that_is_over_nothing_is_said_to_be_yet_to_come(
     assert "yet" not in page.locator("main").inner_text().split()
 
 
+def test_a_step_that_waits_for_its_client_says_so(gate: Gate, visit: Visits) -> None:
+    gate.model.will(whole(completion(None, call("c1"), model="gpt-4o")))
+    gate.post(chat("Find it", model="p1/gpt-4o", **named("client")))
+    [turn] = gate.turns("client")
+    steps = gate.get(f"/turns/{turn['id']}").json["runs"][0]["steps"]
+    page = visit(f"{gate.url}/ui/steps/{steps[-1]['id']}")
+    assert "the client has yet to send its result" in page.locator(".truth").inner_text()
+    page.goto(f"{gate.url}/ui/turns/{turn['id']}")
+    waits, window = page.locator(".stops .gauge").evaluate_all(
+        "all => all.map(one => [one.getBoundingClientRect().x, one.getBoundingClientRect().right])"
+    )
+    assert waits == window, "the bars of limits are as long as each other"
+    assert gate.post({}, f"/turns/{turn['id']}/cancel").status < 300
+    page.goto(f"{gate.url}/ui/sessions/{turn['session_id']}")
+    told = page.locator(".session-head .state").inner_text()
+    assert told == "cancelled · by a person"
+
+
 # -- keys ------------------------------------------------------------------------------------------
 
 
