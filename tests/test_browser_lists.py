@@ -12,9 +12,10 @@ import pytest
 
 from accessibility import assert_for_everyone
 from filled_pages import FilledPages, filled_pages
-from gateway_fixtures import Gate, gate_and_model
+from gateway_fixtures import Gate, gate_and_model, hang_up
 from scripted_model import DONE, chat, delta, finish, named, says, stream
 from servers import eventually
+from test_browser_live import after
 from visits import NARROW, Visits
 from xgw import clock
 from xgw.store.models import RequestLog
@@ -181,6 +182,27 @@ def test_the_page_of_a_request_goes_on_until_it_has_ended(gate: Gate, visit: Vis
     assert page.evaluate("window.same")
 
 
+def test_a_request_that_its_client_left_is_cancelled_and_not_green(
+    gate: Gate, visit: Visits
+) -> None:
+    answered = threading.Event()
+    gate.model.will(after(answered, says("too late")))
+    asked = gate.send(chat("go", **named("left")))
+    eventually(lambda: gate.all(RequestLog))
+    hang_up(asked.sock)
+    page = live(visit(f"{gate.url}/ui/requests"))
+    state = page.locator(f"{ROWS} .state", has_text="cancelled")
+    state.wait_for()
+    cancelled = state.evaluate("one => getComputedStyle(one).color")
+    page.goto(f"{gate.url}/ui/requests/{gate.all(RequestLog)[0]['id']}")
+    assert page.locator("h1 .state").inner_text() == "cancelled"
+    answered.set()
+    ask(gate, "done")
+    page.goto(f"{gate.url}/ui/requests")
+    done = page.locator(f"{ROWS} .state", has_text="200")
+    assert done.evaluate("one => getComputedStyle(one).color") != cancelled
+
+
 def test_older_rows_come_by_scrolling_and_none_is_there_twice(
     pages: FilledPages, visit: Visits
 ) -> None:
@@ -259,7 +281,7 @@ def test_lists_can_be_used_by_everyone(pages: FilledPages, visit: Visits) -> Non
 def test_titles_have_room_and_figures_are_whole(
     pages: FilledPages, visit: Visits, path: str, width: int
 ) -> None:
-    title, figures = "What is the weather", {"total_tokens": 123_456_789, "cost_usd": 0.00006}
+    title, figures = "What is the weather", {"total_tokens": 123_456_789, "cost_usd": 4e-8}
     session = pages.filled.session("long", title=title, **figures)
     turn = pages.filled.turn(session)
     pages.filled.request(turn, provider_name="p", model="a-model-2026", started_at=clock.now())

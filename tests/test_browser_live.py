@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from scripted_model import (
     Answer,
     Asked,
     Model,
+    asks_for,
     call,
     chat,
     delta,
@@ -30,6 +32,7 @@ from scripted_model import (
 from scripted_upstream import Peer
 from servers import DEADLINE, Installation, eventually, installed
 from spoken import Talk
+from test_waterfall import AXES
 from visits import Visits, behind_another_tab, offline
 from xgw.config import Retry, Route
 
@@ -402,3 +405,16 @@ def test_attempts_and_waits_are_drawn_as_they_happen(gate: Gate, visit: Visits) 
     page.reload()
     assert page.locator(".waterfall .bar").all_inner_texts() == drawn
     assert page.locator(".entry.is-error").count() == 2
+
+
+def test_the_axis_of_a_turn_that_waits_has_round_moments(gate: Gate, visit: Visits) -> None:
+    gate.model.will(asks_for("c1"))
+    gate.post(chat("Find it", **named("axis")))
+    [turn] = gate.turns("axis")
+    page = live(visit(f"{gate.url}/ui/turns/{turn['id']}"))
+    begun = datetime.datetime.fromisoformat(
+        str(page.locator(".waterfall").get_attribute("data-from"))
+    )
+    for seconds, labels in AXES[2:]:
+        page.clock.set_fixed_time(begun + datetime.timedelta(seconds=seconds))
+        eventually(lambda wanted=labels: page.locator(".scale text").all_text_contents() == wanted)

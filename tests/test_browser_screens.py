@@ -169,6 +169,59 @@ def test_so_can_the_login(closed: Gate, visit: Visits) -> None:
     check(page)
 
 
+# -- what a reader is told -------------------------------------------------------------------------
+
+
+def test_what_stands_beside_a_text_is_named_and_nothing_is_not(gate: Gate, visit: Visits) -> None:
+    answer = completion("A cat")
+    answer["choices"][0]["message"] |= {"annotations": [], "audio": None}
+    gate.model.will(whole(answer))
+    picture = "data:image/png;base64," + "A" * 4000
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": picture}},
+        {"type": "image_url", "image_url": {"url": "https://x.test/cat.png"}},
+    ]
+    gate.post(chat(user(parts), **named("beside")))
+    [turn] = gate.turns("beside")
+    page = visit(f"{gate.url}/ui/sessions/{turn['session_id']}")
+    assert page.locator(".entry .prose").inner_text() == "A cat"
+    assert page.locator(".entry .part-other").all_inner_texts() == [
+        "image image/png, 4.0 kB in the request, not loaded",
+        "image https://x.test/cat.png, not loaded",
+    ]
+
+
+def test_of_a_turn_that_is_over_nothing_is_said_to_be_yet_to_come(
+    gate: Gate, visit: Visits
+) -> None:
+    assert gate.post(b"{").status == 400
+    page = visit(f"{gate.url}/ui/turns")
+    row = page.locator("[data-row]", has_text="No input").first
+    assert row.locator(".row-sub").first.inner_text() == "chat.completions · no answer"
+    row.locator("a").first.click()
+    page.get_by_text("It ended before any step.").wait_for()
+    assert "yet" not in page.locator("main").inner_text().split()
+
+
+def test_a_step_that_waits_for_its_client_says_so(gate: Gate, visit: Visits) -> None:
+    gate.model.will(whole(completion(None, call("c1"), model="gpt-4o")))
+    gate.post(chat("Find it", model="p1/gpt-4o", **named("client")))
+    [turn] = gate.turns("client")
+    steps = gate.get(f"/turns/{turn['id']}").json["runs"][0]["steps"]
+    page = visit(f"{gate.url}/ui/steps/{steps[-1]['id']}")
+    assert "the client has yet to send its result" in page.locator(".truth").inner_text()
+    page.goto(f"{gate.url}/ui/turns/{turn['id']}")
+    waits, window = page.locator(".stops .gauge").evaluate_all(
+        "all => all.map(one => [one.getBoundingClientRect().x, one.getBoundingClientRect().right])"
+    )
+    assert waits == window, "the bars of limits are as long as each other"
+    assert gate.post({}, f"/turns/{turn['id']}/cancel").status < 300
+    page.goto(f"{gate.url}/ui/sessions/{turn['session_id']}")
+    told = page.locator(".session-head .state").inner_text()
+    assert told == "cancelled · by a person"
+
+
 # -- keys ------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import orjson
 import pytest
 
 from dashboard import Browser
@@ -31,6 +34,7 @@ from scripted_model import (
     said,
     says,
     stream,
+    streams,
     user,
     whole,
 )
@@ -418,8 +422,20 @@ def test_a_session_without_a_turn_shows_how_to_begin(gate: Gate) -> None:
     page = open_page(gate, "/ui/sessions/empty-1")
     assert "Nothing was said yet" in page.text
     line = page.one(id="conversation-empty").one("code").text
-    assert f"{gate.url}/v1/chat/completions" in line
-    assert "X-Session-Id: empty-1" in line
+    command, url, *options = shlex.split(line.replace(" -N ", " "))
+    assert (command, url) == ("curl", f"{gate.url}/v1/chat/completions")
+    assert "X-Session-Id: empty-1" in options
+    gate.model.will(streams("Here"))
+    body = orjson.loads(options[options.index("-d") + 1])
+    gate.ended(gate.post(body, x_session_id="empty-1"))
+    assert "Nothing was said yet" not in open_page(gate, "/ui/sessions/empty-1").text
+
+
+def test_a_key_that_no_header_takes_is_named_in_the_url(gate: Gate) -> None:
+    id = gate.post({"session_key": "ключ 1"}, path="/sessions").json["id"]
+    line = open_page(gate, f"/ui/sessions/{id}").one(id="conversation-empty").one("code").text
+    assert f"{gate.url}/s/{quote('ключ 1')}/v1/chat/completions" in line
+    assert "X-Session-Id" not in line
 
 
 def test_session_keys_with_anything_in_them_have_a_page(gate: Gate) -> None:

@@ -10,21 +10,21 @@ from xgw.web.waterfall import waterfall_of
 
 START = datetime.datetime(2026, 1, 2, 3, 4, 5)
 
-
-@pytest.mark.parametrize(
-    ("seconds", "labels"),
-    [
-        (0.35, ["0", "100 ms", "200 ms", "300 ms"]),
-        (7.4, ["0", "2 s", "4 s", "6 s"]),
-        (50, ["0", "15 s", "30 s", "45 s"]),
-        (100, ["0", "30 s", "60 s", "90 s"]),
-        (290, ["0", "2 min", "4 min"]),
-        (800, ["0", "5 min", "10 min"]),
-        (4000, ["0", "20 min", "40 min", "60 min"]),
-        (30_000, ["0", "6 h"]),
-        (400_000, ["0", "48 h", "96 h"]),
-    ],
+AXES: tuple[tuple[float, list[str]], ...] = (
+    (0.35, ["0", "100 ms", "200 ms", "300 ms"]),
+    (7.4, ["0", "2 s", "4 s", "6 s"]),
+    (50, ["0", "15 s", "30 s", "45 s"]),
+    (100, ["0", "30 s", "60 s", "90 s"]),
+    (290, ["0", "2 min", "4 min"]),
+    (800, ["0", "5 min", "10 min"]),
+    (4000, ["0", "20 min", "40 min", "60 min"]),
+    (30_000, ["0", "6 h"]),
+    (400_000, ["0", "48 h", "96 h"]),
 )
+"""How long a turn takes, in seconds, and the moments of its axis."""
+
+
+@pytest.mark.parametrize(("seconds", "labels"), AXES)
 def test_the_axis_has_round_moments(seconds: float, labels: list[str]) -> None:
     end = START + datetime.timedelta(seconds=seconds)
     step = {

@@ -245,10 +245,31 @@
     }
   }
 
+  // Between the moments of an axis, in seconds, as the server has them: round on a clock from 15 on.
+  const HOUR = 3600;
+  const STEPS = [
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5,
+    10, 15, 30, 60, 120, 300, 600, 1200, 1800, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR,
+  ];
+
+  function roundUp(seconds) {
+    const found = STEPS.find((step) => step >= seconds);
+    if (found) return found;
+    for (let scale = STEPS.at(-1); ; scale *= 10) {
+      for (const factor of [1, 2, 5]) if (factor * scale >= seconds) return factor * scale;
+    }
+  }
+
+  function moment(at) {
+    if (at === 0) return "0";
+    if (at < 1) return `${Math.round(at * 1000)} ms`;
+    const [unit, length] = at < 120 ? ["s", 1] : at < 7200 ? ["min", 60] : ["h", HOUR];
+    return `${Number((at / length).toPrecision(6))} ${unit}`;
+  }
+
   // Round moments above the bars, as the server draws them.
   function scale(svg, seconds) {
-    let step = 0.001;
-    for (let i = 0; step < seconds / 4; i++) step *= i % 3 === 1 ? 2.5 : 2;
+    const step = roundUp(seconds / 4);
     const ticks = [];
     for (let at = 0; at / seconds < 0.96; at += step) ticks.push(at);
     while (svg.children.length > ticks.length) svg.lastChild.remove();
@@ -256,7 +277,7 @@
       const text = svg.children[n] || svg.appendChild(document.createElementNS(svg.namespaceURI, "text"));
       text.setAttribute("x", `${100 * at / seconds}%`);
       text.setAttribute("y", "12");
-      set(text, at === 0 ? "0" : at < 1 ? `${Math.round(at * 1000)} ms` : at < 120 ? `${Number(at.toPrecision(6))} s` : `${Number((at / 60).toPrecision(6))} min`);
+      set(text, moment(at));
     });
   }
 

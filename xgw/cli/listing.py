@@ -16,7 +16,7 @@ from xgw.cli.server import find_server
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import Role, Screen, note, role_of, stdout, write, write_json
 from xgw.errors import UsageError
-from xgw.queries.wording import error_words, has_failed, served_words, status_words
+from xgw.queries.wording import error_words, served_words, state_of_request, status_words
 
 if TYPE_CHECKING:
     from xgw.config import Loaded
@@ -329,9 +329,7 @@ def _model(row: Row, demos: frozenset[str]) -> str:
 
 def _outcome(row: Row) -> tuple[str, Role]:
     """How a request ended."""
-    if row["ended_at"] is None:
-        return status_words(row), "busy"
-    return status_words(row), "bad" if has_failed(row) else "good"
+    return status_words(row), role_of(state_of_request(row))
 
 
 # -- JSON, and what is said beside the list --------------------------------------------------------

@@ -5,15 +5,15 @@ from __future__ import annotations
 from xgw import spelling
 from xgw.cli.pages import Page
 from xgw.cli.run_page import render_error
-from xgw.cli.terminal import Role
+from xgw.cli.terminal import Role, role_of
 from xgw.queries import payloads
 from xgw.queries.pages import Row
 from xgw.queries.wording import (
     client_words,
     first_token_words,
-    has_failed,
     joined,
     reads_words,
+    state_of_request,
     status_words,
 )
 from xgw.store.database import Store
@@ -37,9 +37,7 @@ def render_request(page: Page, store: Store, log: Row) -> None:
 
 
 def _outcome(log: Row) -> tuple[str, Role]:
-    if log["ended_at"] is None:
-        return status_words(log), "busy"
-    return status_words(log), "bad" if has_failed(log) else "good"
+    return status_words(log), role_of(state_of_request(log))
 
 
 def _fields(page: Page, log: Row) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import orjson
 
@@ -24,9 +25,12 @@ def curl_line(config: Config, url: str, issued: bool = False, *, session: str = 
     }
     named = _key_variable(config, issued)
     key = f' -H "Authorization: Bearer ${named}"' if named else ""
-    placed = f" -H {shlex.quote(f'X-Session-Id: {session}')}" if session else ""
+    # Not every shell and client sends other letters in a header as they are.
+    is_header = session.isascii()
+    root = url if is_header else f"{url}/s/{quote(session, safe='')}"
+    placed = f" -H {shlex.quote(f'X-Session-Id: {session}')}" if session and is_header else ""
     return (
-        f'curl -N {url}/v1/chat/completions{key} -H "Content-Type: application/json"{placed}'
+        f'curl -N {root}/v1/chat/completions{key} -H "Content-Type: application/json"{placed}'
         f" -d {shlex.quote(orjson.dumps(body).decode())}"
     )
 

@@ -41,14 +41,16 @@ def status_words(log: Row) -> str:
     """How a request ended: its HTTP status, or a word where there is none."""
     if log["ended_at"] is None:
         return "running"
-    return str(log["status_code"] or "failed")
+    return str(log["status_code"] or ("failed" if has_failed(log) else "cancelled"))
 
 
 def state_of_request(log: Row) -> str:
-    """The state of a request: running, done or error."""
+    """The state of a request: running, done, error, or cancelled before there was an answer."""
     if log["ended_at"] is None:
         return "running"
-    return "error" if has_failed(log) else "done"
+    if has_failed(log):
+        return "error"
+    return "done" if log["status_code"] else "cancelled"
 
 
 def reads_words(log: Row) -> str | None:
@@ -98,7 +100,7 @@ def speed_words(step: Mapping[str, Any]) -> str | None:
     ms = (step["latency_ms"] or 0) - (step["ttft_ms"] or 0)
     if step["ttft_ms"] is None or not step["output_tokens"] or ms < 50:
         return None
-    return f"{step['output_tokens'] * 1000 / ms:.0f} tokens/s"
+    return f"{step['output_tokens'] * 1000 / ms:,.0f} tokens/s"
 
 
 def pace_words(step: Mapping[str, Any]) -> str:

@@ -106,7 +106,8 @@ def beyond_text(parts: Any) -> dict[str, Any]:
     """What a message holds beside its text: `reasoning`, `refusal`, and `others` by type and size.
 
     `others` are pairs of a word and a line: images and files, which are never loaded, and texts
-    that are too long to stand in a row.
+    that are too long to stand in a row. Fields that are there and hold nothing, as OpenAI's
+    `annotations` mostly do, are left to the step.
     """
     fields = parts if isinstance(parts, Mapping) else {"content": parts}
     found: dict[str, Any] = {"reasoning": None, "refusal": None, "others": []}
@@ -116,7 +117,7 @@ def beyond_text(parts: Any) -> dict[str, Any]:
             found[word] = value
         elif name == "content" and isinstance(value, list):
             found["others"] += [_part_line(part) for part in value if not _is_text(part)]
-        elif value is not None:
+        elif value is not None and value not in ("", [], {}):
             found["others"].append((word, _part_line(value)[1]))
     return found
 
@@ -130,7 +131,38 @@ def _part_line(part: Any) -> tuple[str, str]:
         return "part", title(json_line(part))
     if "payload" in part and "size" in part:
         return "long text", f"{spelling.size(part['size'])}, see the step"
+    if named := media_words(part):
+        return named
     return str(part.get("type") or "part"), title(json_line(dict(part)))
+
+
+_MEDIA = ("image", "audio", "video", "file")
+_SOURCES = ("url", "data", "file_data", "file_id", "filename")
+
+
+def media_words(part: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What kind of media a part of a content is, and where that is or how large; None of others."""
+    kind = str(part.get("type") or "")
+    media = next((word for word in _MEDIA if word in kind), None)
+    return None if media is None else (media, f"{_source_words(part)}, not loaded")
+
+
+def _source_words(part: Mapping[str, Any]) -> str:
+    for value in part.values():
+        if isinstance(value, str) and value.startswith(("http://", "https://", "data:")):
+            return _url_words(value)
+        if isinstance(value, Mapping):
+            found = next((value[name] for name in _SOURCES if isinstance(value.get(name), str)), "")
+            if found:
+                return _url_words(found)
+    return "where it is was not said"
+
+
+def _url_words(value: str) -> str:
+    if value.startswith("data:"):
+        kind = value[5:80].partition(";")[0].partition(",")[0] or "data"
+        return f"{kind}, {spelling.size(len(value))} in the request"
+    return value if len(value) <= 512 else f"{spelling.size(len(value))} in the request"
 
 
 def rfc3339(at: datetime.datetime) -> str:

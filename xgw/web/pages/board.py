@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response
 
-from xgw.config.first_call import FirstCall, first_call
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page
 from xgw.queries.snapshot import snapshot
@@ -59,11 +58,5 @@ def _answer(template: str, asked: Asked, read: ReadRows) -> Response:
         found=found,
         asked=asked,
         most_rows=board.MOST_ROWS,
-        first=_first_call(services),
+        first=frame.first_call("first-try"),
     )
-
-
-def _first_call(services: Services) -> FirstCall:
-    url = frame.base_url().removesuffix("/v1")
-    config, keyring = services.config.config, services.keyring
-    return first_call(config, url, keyring.wants_key, "first-try")

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 
 from xgw import errors
+from xgw.config.first_call import FirstCall
+from xgw.config.first_call import first_call as first_call_of
 from xgw.portable.unpacking import MOST_PACKED
 from xgw.web.bodies import read_body
 from xgw.web.condition import writing_troubles
@@ -101,6 +103,13 @@ def nothing() -> Response:
 def base_url() -> str:
     """What to paste into a client, by the name that the browser uses."""
     return f"{request.scheme}://{request.host}/v1"
+
+
+def first_call(session: str) -> FirstCall:
+    """A first request to this server, in the session with this key."""
+    running = services()
+    url = base_url().removesuffix("/v1")
+    return first_call_of(running.config.config, url, running.keyring.wants_key, session)
 
 
 def csrf_token() -> str:

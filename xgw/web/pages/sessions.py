@@ -77,6 +77,7 @@ def _answer(ref: str, refused: Refused | None = None, status: int = 200) -> Resp
         chosen=turn,
         composer=composer,
         line=whole.line,
+        first=frame.first_call(whole.view.session["session_key"]),
         models=models_of(running.config.config),
     )
 

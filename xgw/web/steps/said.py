@@ -8,11 +8,9 @@ from typing import Any
 
 import orjson
 
-from xgw import spelling
-from xgw.web.words import json_text
+from xgw.web.words import json_text, media_words
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-_SOURCES = ("url", "data", "file_data", "file_id", "filename")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +91,6 @@ def _part(entry: Any) -> Part:
         return Part("text", entry["text"])
     if "thinking" in kind and isinstance(entry.get("thinking"), str):
         return Part("reasoning", entry["thinking"])
-    media = next((word for word in ("image", "audio", "video", "file") if word in kind), None)
-    if media is not None:
-        return Part("media", f"{media}: {_source_words(entry)}, not loaded")
+    if (media := media_words(entry)) is not None:
+        return Part("media", ": ".join(media))
     return Part("json", json_text(entry))
-
-
-def _source_words(part: Mapping[str, Any]) -> str:
-    """Where an image or a file is, or how large it is."""
-    for value in part.values():
-        if isinstance(value, str) and value.startswith(("http://", "https://", "data:")):
-            return _url_words(value)
-        if isinstance(value, dict):
-            found = next((value[name] for name in _SOURCES if isinstance(value.get(name), str)), "")
-            if found:
-                return _url_words(found)
-    return "where it is was not said"
-
-
-def _url_words(value: str) -> str:
-    if value.startswith("data:"):
-        kind = value[5:80].partition(";")[0].partition(",")[0] or "data"
-        return f"{kind}, {spelling.size(len(value))} in the request"
-    return value if len(value) <= 512 else f"{spelling.size(len(value))} in the request"
