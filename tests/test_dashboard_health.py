@@ -127,6 +127,19 @@ def test_error_rates_are_those_of_the_last_hour(tmp_path: Path) -> None:
     assert len(behind.rows) == 2
 
 
+def test_a_rate_is_rounded_to_neither_nothing_nor_all(tmp_path: Path) -> None:
+    names = ("seldom", "mostly")
+    providers = tuple(Provider(name=name, api_key="sk-provider-secret") for name in names)
+    with filled_pages(tmp_path, providers=providers) as pages:
+        now = clock.now()
+        for number in range(300):
+            for name, fails in (("seldom", number == 0), ("mostly", number > 0)):
+                code = 503 if fails else 200
+                pages.filled.request(provider_name=name, started_at=now, status_code=code)
+        table = health(pages).all("table", class_="plain")[0]
+    assert cells(table) == [["seldom", "300", "1", "<1 %"], ["mostly", "300", "299", ">99 %"]]
+
+
 def test_of_very_many_requests_the_newest_are_counted(
     filled: FilledStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

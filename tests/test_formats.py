@@ -85,6 +85,27 @@ class TestMarkdown:
         assert "### Turn 1 — ✗ error" in text
         assert "upstream_truncated" in text
 
+    def test_images_and_sound_are_named(self, filled: FilledStore) -> None:
+        session = filled.session()
+        turn = filled.turn(session)
+        sound = {"type": "input_audio", "input_audio": {"data": "A" * 400, "format": "wav"}}
+        kept = {"type": "image_url", "image_url": {"url": {"payload": "0" * 32, "size": 27000}}}
+        parts = [{"type": "text", "text": "What is it?"}, IMAGE, sound, kept]
+        asked = {"role": "user", "content": "What is it?", "parts": json.dumps(parts)}
+        empty = {"refusal": "", "annotations": [], "audio": {"id": "audio_1"}}
+        filled.message(session, turn, 0, **asked)
+        filled.message(session, turn, 1, role="assistant", parts=json.dumps(empty))
+        text, _ = written(filled.store, "markdown", Root("session", session))
+        said = (
+            "What is it?\n"
+            "(image: image/png, 26 B in the request, not loaded)\n"
+            "(audio: wav, 400 B in the request, not loaded)\n"
+            "(image: 27.0 kB in the request, not loaded)"
+        )
+        assert f"**user**\n\n```\n{said}\n```" in text
+        assert "annotations" not in text
+        assert "audio_1" in text
+
     def test_what_was_said_stays_in_its_fence(self, real: Recorded) -> None:
         text = exported(real, "markdown", "markup", "שלום <b>bold</b>")
         assert f"````\n{MARKUP}\n````" in text

@@ -117,6 +117,52 @@ def client_words(client: Any) -> str | None:
     return joined(client.get("user_agent"), address, key) or None
 
 
+_MEDIA = ("image", "audio", "video", "file")
+_SOURCES = ("url", "data", "file_data", "file_id", "filename")
+_CONTENTS = ("data", "file_data")
+_LONGEST_URL, _LONGEST_KIND = 512, 75
+
+
+def media_words(part: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What kind of media a part of a content is, and where that is or how large; None of others."""
+    kind = str(part.get("type") or "")
+    media = next((word for word in _MEDIA if word in kind), None)
+    return None if media is None else (media, f"{_source_words(part)}, not loaded")
+
+
+def _source_words(part: Mapping[str, Any]) -> str:
+    for value in part.values():
+        if isinstance(value, str) and value.startswith(("http://", "https://", "data:")):
+            return _url_words(value)
+        if isinstance(value, Mapping):
+            name = next((name for name in _SOURCES if value.get(name)), None)
+            if name is not None:
+                return _named_source(value, name)
+    return "where it is was not said"
+
+
+def _named_source(value: Mapping[str, Any], name: str) -> str:
+    source = value[name]
+    if isinstance(source, Mapping):  # kept by itself
+        source = source.get("size")
+        return f"{spelling.size(source)} in the request" if isinstance(source, int) else "a file"
+    source = str(source)
+    if name in _CONTENTS and not source.startswith("data:"):
+        said = value.get("format")
+        size = f"{spelling.size(len(source))} in the request"
+        return f"{said}, {size}" if isinstance(said, str) and len(said) <= _LONGEST_KIND else size
+    return _url_words(source)
+
+
+def _url_words(value: str) -> str:
+    if value.startswith("data:"):
+        kind = value[5 : 5 + _LONGEST_KIND].partition(";")[0].partition(",")[0] or "data"
+        return f"{kind}, {spelling.size(len(value))} in the request"
+    if len(value) > _LONGEST_URL:
+        return f"{spelling.size(len(value))} in the request"
+    return value
+
+
 def compaction_words(told: Mapping[str, Any]) -> str:
     """How much of a context was compacted, of the fields of `context.compacted`."""
     messages = counted(len(told.get("compacted_message_ids") or ()), "message")

@@ -131,38 +131,9 @@ def _part_line(part: Any) -> tuple[str, str]:
         return "part", title(json_line(part))
     if "payload" in part and "size" in part:
         return "long text", f"{spelling.size(part['size'])}, see the step"
-    if named := media_words(part):
+    if named := wording.media_words(part):
         return named
     return str(part.get("type") or "part"), title(json_line(dict(part)))
-
-
-_MEDIA = ("image", "audio", "video", "file")
-_SOURCES = ("url", "data", "file_data", "file_id", "filename")
-
-
-def media_words(part: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What kind of media a part of a content is, and where that is or how large; None of others."""
-    kind = str(part.get("type") or "")
-    media = next((word for word in _MEDIA if word in kind), None)
-    return None if media is None else (media, f"{_source_words(part)}, not loaded")
-
-
-def _source_words(part: Mapping[str, Any]) -> str:
-    for value in part.values():
-        if isinstance(value, str) and value.startswith(("http://", "https://", "data:")):
-            return _url_words(value)
-        if isinstance(value, Mapping):
-            found = next((value[name] for name in _SOURCES if isinstance(value.get(name), str)), "")
-            if found:
-                return _url_words(found)
-    return "where it is was not said"
-
-
-def _url_words(value: str) -> str:
-    if value.startswith("data:"):
-        kind = value[5:80].partition(";")[0].partition(",")[0] or "data"
-        return f"{kind}, {spelling.size(len(value))} in the request"
-    return value if len(value) <= 512 else f"{spelling.size(len(value))} in the request"
 
 
 def rfc3339(at: datetime.datetime) -> str:
@@ -189,10 +160,13 @@ def adds(progress: Mapping[str, Any] | None, *names: str) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """A share in percent, unknown where either is."""
+    """A share in percent, unknown where either is; only nothing is 0 %, and only all is 100 %."""
     if part is None or not whole:
         return spelling.UNKNOWN
-    return f"{100 * part / whole:.0f} %"
+    share = 100 * part / whole
+    if 0 < share < 0.5:
+        return "<1 %"
+    return ">99 %" if 99.5 <= share < 100 else f"{share:.0f} %"
 
 
 _VERDICTS = {"approve": "approved", "deny": "denied", "result": "answered by hand"}

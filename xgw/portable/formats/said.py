@@ -6,18 +6,23 @@ import json
 from typing import Any
 
 from xgw.portable.formats.shelf import Row, Shelf
+from xgw.queries.wording import media_words
 
 _LONGEST_SET_OUT = 200_000
 
 
 def content_of(shelf: Shelf, message: Row) -> Any:
     """What a message says: its text, or its parts one after the other; as left out."""
-    parts = message["parts"]
-    if message["content"] is not None or parts is None:
-        return message["content"]
-    if left_out(parts) or not isinstance(parts, list):
-        return parts
-    return "\n".join(_part(shelf, part) for part in parts)
+    content, parts = message["content"], message["parts"]
+    if parts is None or left_out(parts):
+        return parts if content is None else content
+    listed = parts.get("content") if isinstance(parts, dict) else parts
+    if isinstance(listed, list):
+        return "\n".join(_part(shelf, part) for part in listed)
+    if content is not None or not isinstance(parts, dict):
+        return parts if content is None else content
+    # Fields that hold nothing, as `annotations` mostly do, say nothing.
+    return {name: value for name, value in parts.items() if value not in (None, "", [], {})} or None
 
 
 def _part(shelf: Shelf, part: Any) -> str:
@@ -27,7 +32,8 @@ def _part(shelf: Shelf, part: Any) -> str:
         return _of_payload(shelf, part)
     if isinstance(part.get("text"), str):
         return str(part["text"])
-    return json.dumps(part, ensure_ascii=False)
+    media = media_words(part)
+    return f"({': '.join(media)})" if media else json.dumps(part, ensure_ascii=False)
 
 
 def _of_payload(shelf: Shelf, part: dict[str, Any]) -> str:

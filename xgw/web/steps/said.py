@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from xgw.web.words import json_text, media_words
+from xgw.queries.wording import media_words
+from xgw.web.words import json_text
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
