@@ -226,8 +226,8 @@ class Services(Protocol):
     def drain(self, seconds: float) -> None:
         """Let what is under way end, in `seconds` at most, then end it."""
 
-    def stop(self) -> None:
-        """Write what is left and stop the threads."""
+    def stop(self) -> bool:
+        """Write what is left and stop the threads; whether all of it was written."""
 
 
 MakeApp = Callable[[], tuple["WSGIApplication", Any]]
@@ -248,7 +248,7 @@ class Server:
     on_ready: Sequence[ReadyHook] = ()
 
     def run(self) -> int:
-        """Serve until SIGTERM or Ctrl-C; the exit code."""
+        """Serve until SIGTERM or Ctrl-C; the exit code, 1 if something of the record is lost."""
         if sys.platform == "win32":
             return _run_threaded(self)
         from xgw.cli import arbiter
@@ -289,5 +289,4 @@ def _run_threaded(server: Server) -> int:
         threaded.server_close()
         server.listener.close()
         services.drain(DRAIN_SECONDS)
-    services.stop()
-    return 0
+    return 0 if services.stop() else 1

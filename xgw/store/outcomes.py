@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xgw.errors import ILLEGAL_MOVE, ApiError
 from xgw.store.backlog import Ticket
+
+TURNS_NAMED = 5
 
 log = logging.getLogger("xgw.store")
 
@@ -19,6 +21,17 @@ def log_failure(error: Exception) -> None:
     fault = None if isinstance(error, ApiError | sqlite3.IntegrityError) else error
     level = logging.WARNING if fault is None else logging.ERROR
     log.log(level, "a unit of work could not be recorded: %s", error, exc_info=fault)
+
+
+def log_loss(units: Sequence[Ticket], why: str) -> None:
+    """What the end came too soon for, in one line: how much, of which turns, and why."""
+    turns = list(dict.fromkeys(unit.part.turn_id for unit in units if unit.part.turn_id))
+    named = ", ".join(turns[:TURNS_NAMED])
+    if len(turns) > TURNS_NAMED:
+        named += f" and {len(turns) - TURNS_NAMED} more"
+    of = f" (turns: {named})" if turns else ""
+    words = "the store could not be written before the end (%s): %d units of work are lost%s"
+    log.error(words, why, len(units), of)
 
 
 def give_up(ticket: Ticket, error: Exception) -> None:
