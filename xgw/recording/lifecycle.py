@@ -41,9 +41,12 @@ STATUS_OF_CAUSE = {
 
 
 class IllegalMove(ApiError):
-    """A transition that the tables lack: 409 at the API."""
+    """A transition that the tables lack: 409 at the API; with `row_is_gone` for want of a row."""
+
+    row_is_gone = False
 
     def __init__(self, noun: Noun, row_id: str, old: str | None, new: str) -> None:
+        self.row_is_gone = old is None
         was = "is not there" if old is None else f"is {old}"
         self._say(f"{noun} {row_id} {was} and cannot become {new}")
 

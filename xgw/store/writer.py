@@ -277,7 +277,7 @@ class Writer:
             return self._in_trouble(error)
         self._committing.disconnect()
         if len(batch) == 1:
-            log_failure(error)
+            log_failure(batch[0], error)
             give_up(batch[0], error)
         return None
 
