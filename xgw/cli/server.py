@@ -134,8 +134,14 @@ def _announcement_of(store_path: Path) -> Path:
 
 def _taken(store_path: Path) -> str:
     other = find_server(store_path)
-    where = f"at {other.url} (process {other.pid})" if other else "and is just starting or stopping"
-    return f"a server already runs on the store {store_path} {where}"
+    if other is None:
+        what = "and is just starting or stopping: try again in a moment"
+    else:
+        what = (
+            f"at {other.url} (process {other.pid}): use that one, end it first, "
+            "or name another store with --db PATH"
+        )
+    return f"a server already runs on the store {store_path} {what}"
 
 
 if sys.platform == "win32":
