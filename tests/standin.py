@@ -67,8 +67,9 @@ class Services:
                 self.count -= 1
                 self.calls.notify_all()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         _say("services stopped")
+        return True
 
 
 class Application:

@@ -24,6 +24,7 @@ from agents_fixtures import (
     told,
 )
 from api_socket import ApiSocket
+from gateway_fixtures import Reading
 from scripted_model import DONE, HANG, Row, delta, finish, says, stream, streams, user
 from servers import eventually
 from xgw import clock, ids
@@ -309,6 +310,25 @@ def test_a_turn_of_a_session_that_is_just_deleted_is_refused(
         scheduler.submit(scheduler.agents["a"], row, Wanted("hi", "chat"), "queue")
     assert (refused.value.status, refused.value.code) == (404, "session_not_found")
     assert caplog.records == []
+
+
+def test_messages_to_a_session_that_is_deleted_meanwhile_make_no_noise(
+    gate: AgentGate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What belongs to rows that are gone is told as that, once a turn, not in SQLite's words."""
+    gate.model.always(says("ok"))
+    for number in range(20):
+        key = f"crowded-{number}"
+        session = gate.say("first", key)["sessionId"]
+        with ThreadPoolExecutor() as pool:
+            chats = [pool.submit(gate.chat, f"{n}", key) for n in range(6)]
+            deleted = Reading(gate.gate.send(None, f"/sessions/{session}", "DELETE")).rest()
+        assert deleted.status == 204
+        assert {chat.result().status for chat in chats} <= {200, 404}
+    assert "could not be recorded" not in caplog.text
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == len(set(told))
+    assert all(words.endswith("deleted") for words in told)
 
 
 def test_deleting_a_session_ends_what_is_under_way_in_it(gate: AgentGate) -> None:

@@ -312,7 +312,9 @@ def test_lists_take_filters(server: ApiServer, filled: FilledStore) -> None:
     assert listed("/sessions?has_error=true&task_id=build") == [session]
     assert listed("/sessions?has_error=false") == []
     assert listed("/turns?status=error&status=running") == [bad]
+    called_none = filled.turn(filled.session("none"))
     assert listed("/turns?session_id=none") == [alone]
+    assert listed("/turns?session_key=none") == [called_none]
     assert listed(f"/turns?session_id={session}") == [bad]
     assert listed("/turns?since=2026-01-03") == []
 

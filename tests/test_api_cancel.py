@@ -29,6 +29,7 @@ from scripted_model import (
     says,
     stream,
     streams,
+    whole,
 )
 from scripted_model import (
     call as tool_call,
@@ -232,11 +233,22 @@ def test_a_result_that_comes_afterwards_opens_the_turn_again(gate: Gate) -> None
 def test_what_is_over_cannot_be_cancelled(gate: Gate) -> None:
     gate.model.will(says())
     turn = gate.turn(gate.post(chat()))
-    assert refusal(cancel(gate, turn["id"])) == (409, "illegal_move")
+    over = f"turn {turn['id']} is already over (success): there is nothing left to cancel"
+    reply = cancel(gate, turn["id"])
+    assert (*refusal(reply), reply.error["message"]) == (409, "illegal_move", over)
     gate.model.will(asks_for("c"))
     turn = gate.turn(gate.post(chat(**named("twice"))))
     assert cancel(gate, turn["id"]).status == 200
-    assert refusal(cancel(gate, turn["id"])) == (409, "illegal_move")
+    twice = f"turn {turn['id']} is already cancelled (user_cancel): there is nothing left to cancel"
+    reply = cancel(gate, turn["id"])
+    assert (*refusal(reply), reply.error["message"]) == (409, "illegal_move", twice)
+
+
+def test_why_it_is_over_is_told(gate: Gate) -> None:
+    gate.model.will(whole({}, status="503 Service Unavailable"))
+    turn = gate.turn(gate.post(chat()))
+    over = f"turn {turn['id']} is already over (error, provider): there is nothing left to cancel"
+    assert cancel(gate, turn["id"]).error["message"] == over
 
 
 def test_what_is_not_there_or_not_asked_for_properly(gate: Gate) -> None:
@@ -328,7 +340,8 @@ def test_the_command_cancels_through_the_server(place: Installation, model: Mode
     assert turn["ended_by"] == "user_cancel"
     again = place.run("cancel", turn["id"])
     assert (again.returncode, again.stdout) == (1, "")
-    assert "is cancelled" in again.stderr
+    over = f"turn {turn['id']} is already cancelled (user_cancel): there is nothing left to cancel"
+    assert again.stderr == f"xgw: {over}\n"
 
 
 def test_the_command_ends_what_a_killed_server_left(place: Installation, model: Model) -> None:
@@ -374,5 +387,8 @@ def test_the_command_with_nothing_to_cancel(place: Installation, model: Model) -
     server.stop()
     done = place.run("cancel", "last")
     assert done.returncode == 1
-    assert "is success" in done.stderr
+    over = (
+        f"turn {only_turn(place)['id']} is already over (success): there is nothing left to cancel"
+    )
+    assert done.stderr == f"xgw: {over}\n"
     assert place.run("cancel", "turn_" + "0" * 32).returncode == 1

@@ -392,6 +392,18 @@ def test_anything_can_be_named(real: Recorded) -> None:
     assert real.show("show", "2").startswith("event 2 ")
 
 
+def test_a_key_that_is_a_word_of_commands_is_not_what_to_call_a_session_by(tmp_path: Path) -> None:
+    store = FixedStore(tmp_path)
+    called = {key: store.session(key) for key in ("none", "last", "plain")}
+    store.close()
+    listed = run(store.path, "sessions").stdout
+    assert called["none"] in listed
+    assert called["last"] in listed
+    assert called["plain"] not in listed
+    answer = run(store.path, "requests", "--json", "-s", called["none"]).stdout
+    assert json.loads(answer)["data"] == []
+
+
 @pytest.mark.parametrize("ref", ["nothing", "turn_0123456789", "99999999", "…", "\x1b[31m", ""])
 def test_nothing_of_that_name(real: Recorded, ref: str) -> None:
     refused = real.run("show", ref)

@@ -6,6 +6,7 @@ One request waits 2 s for it in all; rows wait in memory and are written when th
 from __future__ import annotations
 
 import contextlib
+import re
 import resource
 import threading
 from collections.abc import Iterator
@@ -125,3 +126,21 @@ def test_a_server_that_starts_on_a_locked_store(tmp_path: Path) -> None:
         assert {turn["final_output"] for turn in turns} == {"all the same"}
         assert gate.session("later")["turn_count"] == 0
         gate.store.close()
+
+
+def test_a_server_that_ends_on_a_locked_store_says_what_is_lost(tmp_path: Path) -> None:
+    model = Model()
+    model.always(says("all the same"))
+    config = CONFIG.format(url=model.url, key=PROVIDER_KEY)
+    with contextlib.closing(model), installed(tmp_path, config) as one:
+        server = one.serve()
+        with holder(one.store) as other:
+            other.take()
+            gate = Running(server, model, one.store)
+            turn_id = gate.post(chat()).headers["x-turn-id"]
+            assert server.stop() == 1
+            gate.store.close()
+            other.release()
+        (line,) = [ln for ln in server.stderr.wait_for_end().splitlines() if "lost" in ln]
+        assert "ERROR the store could not be written before the end (database is locked)" in line
+        assert re.search(rf"\d units of work are lost \(turns: {turn_id}\)$", line)

@@ -239,6 +239,8 @@ def test_the_command_takes_the_same_words(server: ApiServer) -> None:
         ('x "refund', "the quote that begins here is not closed (character 3)"),
         ('agent:"x', "is not closed (character 7)"),
         ('""', "there is nothing in these quotes"),
+        ("\0", "a NUL cannot be looked for (character 1)"),
+        ('agent:"x\0y"', "a NUL cannot be looked for (character 9)"),
         ("x" * 1001, "1000 characters"),
         (" ".join("x" * 33), "more than 32 words"),
     ],

@@ -351,6 +351,19 @@ def test_a_store_that_cannot_be_written(closed_folder: Path, scripts: Path) -> N
     assert contents(closed_folder) == before
 
 
+def test_a_store_that_may_only_be_read_is_refused_where_its_schema_is_the_newest(
+    closed_folder: Path,
+) -> None:
+    closed_folder.chmod(0o777)
+    path = closed_folder / "xgw.db"
+    migrations.refuse_unwritable(path)
+    migrations.migrate(Store(path))
+    migrations.refuse_unwritable(path)
+    path.chmod(0o444)
+    with _as_somebody_else(), pytest.raises(UsageError, match="cannot be opened for writing"):
+        migrations.refuse_unwritable(path)
+
+
 def refusal_of_migrate(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
         migrations.migrate(Store(path))

@@ -97,6 +97,7 @@ def test_a_second_server_on_the_store_is_told_of_the_first(installation: Install
     assert (second.returncode, second.stdout) == (2, "")
     [line] = second.stderr.splitlines()
     assert server.url in line
+    assert line.endswith("use that one, end it first, or name another store with --db PATH")
     assert str(installation.store) in line
     assert ask(server) == 200
 

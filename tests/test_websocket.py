@@ -352,6 +352,24 @@ def test_a_deleted_session_says_so_and_can_be_left(gate: Gate) -> None:
         )
 
 
+def test_a_deleted_session_can_be_left_by_its_key(gate: Gate) -> None:
+    first = new_session(gate, "again")
+    with ApiSocket(gate) as client:
+        client.ask("session.subscribe", session_id=first)
+        gate.send(None, f"/sessions/{first}", "DELETE").getresponse().read()
+        client.until("session.deleted")
+        second = new_session(gate, "again")
+        client.ask("session.subscribe", session_id="again")
+        gate.send(None, f"/sessions/{second}", "DELETE").getresponse().read()
+        client.until("session.deleted", session_id=second)
+        assert client.ask("session.unsubscribe", session_id="again") == {}
+        for refused in (first, second, "again"):
+            assert client.refused("session.unsubscribe", session_id=refused) == (
+                "session_not_found",
+                None,
+            )
+
+
 def test_a_socket_follows_so_many_sessions_and_no_more(gate: Gate) -> None:
     sessions = [new_session(gate, f"many-{n}") for n in range(MOST + 1)]
     with ApiSocket(gate) as client:

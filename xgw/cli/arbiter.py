@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import mmap
 import os
 import resource
 import signal
@@ -29,8 +30,8 @@ log = logging.getLogger("xgw.server")
 
 THREADS = 1024
 CONNECTIONS = 4096
-STOP_SECONDS = WORKER_STOP_SECONDS + 3
-"""When the parent ends a worker that does not stop by itself."""
+STOP_SECONDS = WORKER_STOP_SECONDS + 8
+"""When the parent ends a worker that does not stop by itself: it may wait 5 s for the store."""
 
 HUNG_SECONDS = 120
 """A worker whose main thread did not move for so long is replaced."""
@@ -51,7 +52,7 @@ def serve(server: Server) -> int:
         if os.getpid() != parent:
             # A worker that could not start: what follows here is the parent's to do.
             leave(code)
-        return 0 if code == 0 else 1
+        return 0 if code == 0 and not application.unwritten else 1
     return 0
 
 
@@ -77,7 +78,17 @@ class _Application(BaseApplication):  # type: ignore[misc]
         self.server = server
         self._limits = {"threads": threads, "worker_connections": connections}
         self.lifeline = os.pipe()
+        self._shared = mmap.mmap(-1, 1)
         super().__init__()
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether a worker ended before all was written; shared by the worker and its parent."""
+        return self._shared[0] == 1
+
+    @unwritten.setter
+    def unwritten(self, value: bool) -> None:
+        self._shared[0] = int(value)
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {

@@ -71,13 +71,13 @@ def _end_abandoned(store: Store, writer: Writer, turn_id: str) -> None:
     from xgw.queries.runs import newest_of_turn
     from xgw.queries.turns import find_turn
     from xgw.recording.edits import Edits, is_abandoned
-    from xgw.recording.lifecycle import ENDED, IllegalMove
+    from xgw.recording.lifecycle import ENDED, AlreadyOver
 
     turn, run = find_turn(store, turn_id), newest_of_turn(store, turn_id)
     if turn is None or run is None:
         raise WorkError(f"there is no turn {turn_id}")
     if turn["status"] in ENDED:
-        raise WorkError(str(IllegalMove("turn", turn_id, turn["status"], "cancelled")))
+        raise WorkError(str(AlreadyOver(turn_id, turn["status"], turn["ended_by"])))
     waits = turn["endpoint"] is None and run["status"] == "waiting_tool"
     if not waits and not is_abandoned(run["owner"]):
         raise WorkError(f"another process works on {turn_id}: end it there")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xgw import spelling
-from xgw.cli.asking import ask
+from xgw.cli.asking import Silent, ask
 from xgw.cli.configuration import load, load_agents, with_configuration, with_json
 from xgw.cli.server import find_server
 from xgw.cli.terminal import Role, Screen, stdout, write, write_json
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ROLES: dict[str, Role] = {"fine": "good", "note": "waiting", "wrong": "bad"}
 NAME_WIDTH = 16
-HEALTH_SECONDS = 5.0
 FIX = "see docs/configuration.md, or `xgw check`"
 
 
@@ -114,7 +113,9 @@ def _server(path: Path) -> Finding:
     if server is None:
         return fine("server", "none runs on this store")
     try:
-        health = ask(server, "GET", "/health", seconds=HEALTH_SECONDS)
+        health = ask(server, "GET", "/health")
+    except Silent as silent:
+        return wrong("server", silent.says, silent.hint)
     except WorkError as error:
         return wrong("server", str(error), f"end process {server.pid} and start `xgw serve` anew")
     troubles: list[Any] = health.get("reasons") or []

@@ -26,6 +26,9 @@ from xgw.store.database import Store
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 2.0
 CONNECT_SECONDS = 5.0
+MISSES = 3
+"""How often a server has to be asked in vain until that is told."""
+
 PAGE = 500
 MAX_EVENT_BYTES = 8 << 20
 BLOCK = 65536
@@ -71,6 +74,8 @@ class Follower:
         self._stopped = threading.Event()
         self._sock: socket.socket | None = None
         self._not_before = 0.0
+        self._silent: ServerAddress | None = None
+        self._misses = 0
 
     def batches(self) -> Iterator[list[Event]]:
         """Goes on until it is interrupted or stopped."""
@@ -122,6 +127,9 @@ class Follower:
             if find_server(self._store.path) == server:  # else another one has other keys
                 self._not_before = clock.monotonic() + RETRY_SECONDS
                 self._once(f"{refusal}; reading the store instead, without live progress")
+        except TimeoutError:
+            self._not_before = clock.monotonic() + RETRY_SECONDS
+            self._missed(server)
         except (OSError, http.client.HTTPException, EventTooLarge):
             pass  # the store has whatever did not come from here
         finally:
@@ -161,6 +169,17 @@ class Follower:
         session = self._wanted.session_id
         path = "/events" if session is None else f"/sessions/{quote(session)}/events"
         return f"{path}?after={self.after}&types={','.join(sorted(self._wanted.types))}"
+
+    def _missed(self, server: ServerAddress) -> None:
+        """It is in vain again and again where a server does not just start or end."""
+        if server != self._silent:
+            self._silent, self._misses = server, 0
+        self._misses += 1
+        if self._misses == MISSES:
+            self._once(
+                f"the server at {server.url} (process {server.pid}) does not answer; "
+                "reading the store instead, without live progress"
+            )
 
     def _once(self, words: str) -> None:
         if words not in self._said:

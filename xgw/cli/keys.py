@@ -136,7 +136,9 @@ def _check(option: str, value: str | None) -> None:
     if value is None:
         return
     if not 1 <= len(value) <= MAX_NAME or not value.isprintable() or value != value.strip():
-        raise UsageError(f"{option} must be 1 to {MAX_NAME} printable characters")
+        raise UsageError(
+            f"{option} must be 1 to {MAX_NAME} printable characters, none of them a blank at an end"
+        )
 
 
 def _make_store(config_path: Path | None, db: str | None) -> None:

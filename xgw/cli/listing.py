@@ -306,10 +306,16 @@ def _requests_table(screen: Screen, rows: list[Row], demos: frozenset[str]) -> l
 
 
 def _session_ref(screen: Screen, row: Row) -> str:
-    """What to call a session by in `xgw show`: its key if that is short and plain, else its id."""
+    """What to call a session by in other commands: its key if that is short and plain, else its id.
+
+    So is one whose key is a word that they take for something else.
+    """
+    from xgw.cli.refs import LAST
+    from xgw.queries.filters import NONE
+
     key = row["session_key"]
     longest = NARROW_KEY if screen.width is not None and screen.width < WIDE else LONGEST_KEY
-    if key != row["id"] and len(key) <= longest and texts.one_line(key) == key:
+    if key not in (row["id"], LAST, NONE) and len(key) <= longest and texts.one_line(key) == key:
         return str(key)
     return id_ref(screen, row["id"])
 

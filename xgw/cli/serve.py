@@ -72,7 +72,7 @@ def serve(
 def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     from xgw.queries.keys import has_active
     from xgw.store.database import Store
-    from xgw.store.migrations import migrate
+    from xgw.store.migrations import migrate, refuse_unwritable
 
     config = loaded.config
     store = Store(config.storage.path, config.storage.durability)
@@ -80,6 +80,7 @@ def _serve(loaded: Loaded, options: str, opens: bool) -> int:
     with contextlib.ExitStack() as held:
         held.callback(lock.release)
         migrate(store, dry_run=True)  # a store that is refused is told of first
+        refuse_unwritable(store.path)
         # Before it is made, or migrated: a port in use is found out first.
         bound = bind(config.server.host, config.server.port)
         listener = held.enter_context(contextlib.closing(bound))

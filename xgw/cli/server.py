@@ -134,8 +134,14 @@ def _announcement_of(store_path: Path) -> Path:
 
 def _taken(store_path: Path) -> str:
     other = find_server(store_path)
-    where = f"at {other.url} (process {other.pid})" if other else "and is just starting or stopping"
-    return f"a server already runs on the store {store_path} {where}"
+    if other is None:
+        what = "and is just starting or stopping: try again in a moment"
+    else:
+        what = (
+            f"at {other.url} (process {other.pid}): use that one, end it first, "
+            "or name another store with --db PATH"
+        )
+    return f"a server already runs on the store {store_path} {what}"
 
 
 if sys.platform == "win32":
@@ -226,8 +232,8 @@ class Services(Protocol):
     def drain(self, seconds: float) -> None:
         """Let what is under way end, in `seconds` at most, then end it."""
 
-    def stop(self) -> None:
-        """Write what is left and stop the threads."""
+    def stop(self) -> bool:
+        """Write what is left and stop the threads; whether all of it was written."""
 
 
 MakeApp = Callable[[], tuple["WSGIApplication", Any]]
@@ -248,7 +254,7 @@ class Server:
     on_ready: Sequence[ReadyHook] = ()
 
     def run(self) -> int:
-        """Serve until SIGTERM or Ctrl-C; the exit code."""
+        """Serve until SIGTERM or Ctrl-C; the exit code, 1 if something of the record is lost."""
         if sys.platform == "win32":
             return _run_threaded(self)
         from xgw.cli import arbiter
@@ -289,5 +295,4 @@ def _run_threaded(server: Server) -> int:
         threaded.server_close()
         server.listener.close()
         services.drain(DRAIN_SECONDS)
-    services.stop()
-    return 0
+    return 0 if services.stop() else 1

@@ -147,7 +147,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.app.announce_ready(self)
         super().run()
         self._drain.join(max(0.0, self._stop_by - clock.monotonic()))
-        self.services.stop()
+        self.app.unwritten = True  # it stays so if this is cut short
+        self.app.unwritten = not self.services.stop()
         leave(0)
 
     def handle_quit(self, sig: int, frame: Any) -> NoReturn:

@@ -23,7 +23,7 @@ from xgw.queries.turns import find_turn
 from xgw.recording.edits import Edits, is_abandoned
 from xgw.recording.facts import SessionFacts
 from xgw.recording.forks import Shown
-from xgw.recording.lifecycle import ENDED, STATUS_OF_CAUSE, IllegalMove
+from xgw.recording.lifecycle import ENDED, STATUS_OF_CAUSE, AlreadyOver
 from xgw.recording.recorder import Recorder
 from xgw.store.database import Store
 from xgw.store.writer import Patience, Ticket
@@ -191,7 +191,7 @@ class Control:
     def cancel_turn(self, turn_id: str) -> None:
         """Cancel a turn that is under way, waits for tools or was abandoned.
 
-        ApiError 404; IllegalMove (409) if it is over; 409 `turn_elsewhere` if another process
+        ApiError 404; AlreadyOver (409) if it is over; 409 `turn_elsewhere` if another process
         works on it.
         """
         for attempt in range(TRIES + 1):
@@ -201,7 +201,7 @@ class Control:
             if turn["status"] == "cancelled" and attempt:
                 return
             if turn["status"] in ENDED:
-                raise IllegalMove("turn", turn_id, turn["status"], "cancelled")
+                raise AlreadyOver(turn_id, turn["status"], turn["ended_by"])
             if attempt < TRIES and self._end_turn(turn):
                 return
         raise overloaded(f"turn {turn_id} takes long to end: try again", retry_after=1)
@@ -259,12 +259,12 @@ class Control:
         return session.last_ticket
 
     def _is_cancelled(self, turn_id: str, cancellation: Cancellation) -> bool:
-        """False if that is not known; IllegalMove (409) if it came to its end by itself."""
+        """False if that is not known; AlreadyOver (409) if it came to its end by itself."""
         if cancellation.ended_by is None:
             return False
         status = STATUS_OF_CAUSE[cancellation.ended_by]
         if status != "cancelled":
-            raise IllegalMove("turn", turn_id, status, "cancelled")
+            raise AlreadyOver(turn_id, status, cancellation.ended_by)
         return True
 
     def _end_as_seen(self, turn: Row, run: Row | None) -> Ticket:

@@ -63,6 +63,8 @@ def parse(text: str) -> tuple[Sought, ...]:
     """What a query asks for. Raises ApiError 422 `q` that says where it goes wrong."""
     if len(text) > MAX_CHARACTERS:
         raise errors.unprocessable(f"q must not be over {MAX_CHARACTERS} characters", param="q")
+    if "\0" in text:  # where SQLite ends a pattern
+        _fail(text.index("\0"), "a NUL cannot be looked for")
     terms: list[tuple[str, str | Comparison]] = []
     at = _skip(text, 0)
     while at < len(text):

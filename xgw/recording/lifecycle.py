@@ -41,16 +41,29 @@ STATUS_OF_CAUSE = {
 
 
 class IllegalMove(ApiError):
-    """A transition that the tables lack: 409 at the API."""
+    """A transition that the tables lack: 409 at the API; with `row_is_gone` for want of a row."""
+
+    row_is_gone = False
 
     def __init__(self, noun: Noun, row_id: str, old: str | None, new: str) -> None:
+        self.row_is_gone = old is None
         was = "is not there" if old is None else f"is {old}"
-        super().__init__(
-            409,
-            "invalid_request_error",
-            f"{noun} {row_id} {was} and cannot become {new}",
-            code=ILLEGAL_MOVE,
-        )
+        self._say(f"{noun} {row_id} {was} and cannot become {new}")
+
+    def _say(self, message: str) -> None:
+        ApiError.__init__(self, 409, "invalid_request_error", message, code=ILLEGAL_MOVE)
+
+
+class AlreadyOver(IllegalMove):
+    """A turn that is to be cancelled has ended: by which cause is told where it is known."""
+
+    def __init__(self, turn_id: str, status: str, ended_by: str | None) -> None:
+        was = "cancelled" if status == "cancelled" else "over"
+        why = [] if status == "cancelled" else [status]
+        if ended_by is not None and ended_by != "finished":
+            why.append(ended_by)
+        told = f" ({', '.join(why)})" if why else ""
+        self._say(f"turn {turn_id} is already {was}{told}: there is nothing left to cancel")
 
 
 def allows(noun: Noun, old: str, new: str) -> bool:

@@ -15,7 +15,7 @@ from xgw import clock
 from xgw.store.backlog import ALONE, PATIENCE, Backlog, Bodies, Part, Patience, Ticket
 from xgw.store.committing import Committing
 from xgw.store.database import Store
-from xgw.store.outcomes import give_up, log_failure, tell
+from xgw.store.outcomes import give_up, log_failure, log_loss, tell
 from xgw.store.pins import Kept
 from xgw.store.scribe import Employ
 from xgw.store.units import Note, Work, is_store_trouble
@@ -37,7 +37,8 @@ class Writer:
     One transaction at a time. `publish` gets each commit's events, in order.
 
     `down`: a request has waited its 2 s in vain, and nothing was committed since. `down_reason`:
-    why the last try failed. `kept`: what a sweep of payloads has to leave alone.
+    why the last try failed. `lost`: units that were not written before the end. `kept`: what a
+    sweep of payloads has to leave alone.
     """
 
     def __init__(self, store: Store, publish: Publish, employ: Employ | None = None) -> None:
@@ -55,13 +56,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="xgw-writer", daemon=True)
         self.down = False
         self.down_reason: str | None = None
+        self.lost = 0
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Commit what has queued up, then end the thread; gives up after `seconds`.
+        """Commit what has queued up, then end the thread; gives up after `seconds`, see `lost`.
 
         A scribe that does not answer for half of them is ended: so there is time for its batch.
         """
@@ -73,6 +75,10 @@ class Writer:
         if self._thread.is_alive():
             self._committing.handing.abandon()
             self._thread.join(seconds / 2 + 2 * RETRY_SECONDS)
+        if self._thread.is_alive():
+            with self._wake:
+                unfinished = [*self._in_hand, *self._backlog.waiting()]
+            self._lose(unfinished, self.down_reason or "a commit does not come to its end")
 
     @property
     def thread_id(self) -> int | None:
@@ -271,7 +277,7 @@ class Writer:
             return self._in_trouble(error)
         self._committing.disconnect()
         if len(batch) == 1:
-            log_failure(error)
+            log_failure(batch[0], error)
             give_up(batch[0], error)
         return None
 
@@ -305,9 +311,15 @@ class Writer:
                 return
             lost = self._backlog.take(len(self._backlog))
             self._backlog.settle(lost)
-        log.error("%d units of work are lost: %s", len(lost), error)
+        self._lose(lost, str(error))
         for ticket in lost:
             give_up(ticket, RuntimeError("the store could not be written before the end"))
+
+    def _lose(self, units: Sequence[Ticket], why: str) -> None:
+        """Once: the thread may come to it after it was given up itself."""
+        if units and not self.lost:
+            self.lost = len(units)
+            log_loss(units, why)
 
     def _is_too_late(self) -> bool:
         return self._stop_by is not None and clock.monotonic() >= self._stop_by

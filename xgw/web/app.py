@@ -162,8 +162,8 @@ class Services:
             self.calls.drain(2.0)
         self.hub.close()
 
-    def stop(self) -> None:
-        """Write what is left and stop the threads."""
+    def stop(self) -> bool:
+        """Write what is left and stop the threads; whether all of it was written."""
         self.hub.close()
         self.scheduler.stop()
         self.retention.stop()
@@ -175,6 +175,7 @@ class Services:
         self.transport.close()
         self._demo.stop()
         self.store.close()
+        return self.writer.lost == 0
 
     def _read_agents(self) -> Agents:
         self._roster = Roster(self.config)

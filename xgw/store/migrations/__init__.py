@@ -90,6 +90,12 @@ def migrate(
             return MigrationReport(list(runner.up(pending[-1])), copied)
 
 
+def refuse_unwritable(path: Path) -> None:
+    """UsageError for a file that is there and may only be read: a current schema shows nothing."""
+    with _translated(path), contextlib.suppress(FileNotFoundError):
+        os.close(os.open(path, os.O_RDWR))
+
+
 def _pending(
     store: Store, directory: Path, upto: int | None, taking_over: bool = False
 ) -> list[str]:
@@ -223,7 +229,7 @@ def _translated(path: Path) -> Iterator[None]:
         text = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
             f"the store {path} cannot be opened for writing ({text}): "
-            "check its folder or use --db PATH"
+            "see who may write it and its folder, or use --db PATH"
         ) from error
     except (peewee.DatabaseError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise UsageError(

@@ -11,6 +11,7 @@ from flask import Response, current_app, request
 
 from xgw import errors
 from xgw.queries import filters, pages, payloads
+from xgw.queries.conditions import Reader
 from xgw.queries.filters import Filters
 from xgw.queries.pages import Page, Slice
 from xgw.web.keys import Pass
@@ -57,6 +58,11 @@ def project() -> str | None:
     """The project that bounds what the caller may read; None for all of them."""
     asking = caller()
     return None if asking.sees_all else asking.project_id
+
+
+def own_project() -> str:
+    """The project in which the caller's session keys are looked up."""
+    return Reader(project()).own_project
 
 
 def found(row: T | None, noun: str, ref: str) -> T:

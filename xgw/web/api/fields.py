@@ -28,6 +28,9 @@ MAX_NAME = 64
 MAX_WAIT_SECONDS = 3600
 MAX_SEQ = (1 << 63) - 1
 
+_UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cf"})
+"""The categories of characters that leave nothing to be seen, by themselves."""
+
 Json = dict[str, Any]
 Check = Callable[[str, Any], Any]
 
@@ -88,6 +91,8 @@ def line(most: int) -> Check:
             raise unprocessable(f"{name} must be a text of 1 to {most} characters", param=name)
         if any(unicodedata.category(character) == "Cc" for character in value):
             raise unprocessable(f"{name} must not hold control characters", param=name)
+        if all(unicodedata.category(character) in _UNSEEN for character in value):
+            raise unprocessable(f"{name} must hold something that can be seen", param=name)
         return value
 
     return check

@@ -22,7 +22,7 @@ MOST = 100
 
 @dataclass(slots=True)
 class Followed:
-    """A session that is followed.
+    """A session that is followed. `key` names it too, also once it is deleted; None if none does.
 
     `pages` is what is still to be read of its history, None once it is told of what happens;
     everything up to `position` was sent.
@@ -31,6 +31,7 @@ class Followed:
     view: View
     pages: Iterator[list[Batch]] | None
     position: int
+    key: str | None
 
     @property
     def wanted(self) -> Wanted:
@@ -61,18 +62,23 @@ class Subscriptions:
         """Have `deliver` return soon; any thread may call it."""
         self._mailbox.nudge()
 
-    def follow(self, session_id: str, watch: Watch) -> None:
+    def follow(self, session_id: str, key: str | None, watch: Watch) -> None:
         """Tell of a session from now on, anew if it was followed already; ApiError 409 if full."""
         self.leave(session_id)
         if len(self._followed) >= MOST:
             message = f"a socket can follow {MOST} sessions at once"
             raise conflict(message, code="too_many_subscriptions")
         view = View(self._services.store, self._services.recorder.live, watch)
-        self._followed[session_id] = Followed(view, view.pages(), watch.after or 0)
+        self._followed[session_id] = Followed(view, view.pages(), watch.after or 0, key)
 
-    def follows(self, session_id: str) -> bool:
-        """Whether a session is told of, be it there any more or not."""
-        return session_id in self._followed
+    def named(self, ref: str) -> list[str]:
+        """The ids of the sessions told of that an id or a key names, be they there any more or not.
+
+        Of one key there may be several: a session that was deleted, and one that came after it.
+        """
+        if ref in self._followed:
+            return [ref]
+        return [id for id, one in self._followed.items() if one.key == ref]
 
     def leave(self, session_id: str) -> None:
         """Tell no more of a session."""

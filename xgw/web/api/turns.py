@@ -47,7 +47,7 @@ def cancel(id: str) -> Json:
 
 
 def end(id: str) -> None:
-    """Cancel a turn, be it under way or one that waits; ApiError 404, IllegalMove if it is over."""
+    """Cancel a turn, be it under way or one that waits; ApiError 404, AlreadyOver if it is over."""
     row = edge.found(turns.find_turn(edge.services().store, id, edge.project()), "turn", id)
     if row["status"] == "queued" and _withdraw(row):
         return

@@ -158,13 +158,15 @@ def _follow(told: Subscriptions, payload: Json) -> Json:
     session = sessions.find(ref)
     cursor = newest if after is None else events.reached("after", after, newest)
     types = None if asked.get("deltas", True) else WITHOUT_DELTAS
-    told.follow(session["id"], Watch(Wanted(edge.project(), session["id"], types), cursor))
+    key = session["session_key"] if session["project_id"] == edge.own_project() else None
+    told.follow(session["id"], key, Watch(Wanted(edge.project(), session["id"], types), cursor))
     return {"session": sessions.whole(session), "cursor": cursor}
 
 
 def _leave(told: Subscriptions, payload: Json) -> Json:
     ref = fields.required(fields.checked(payload, fields.NAMING_SESSION), "session_id")
-    told.leave(ref if told.follows(ref) else sessions.find(ref)["id"])
+    for session_id in told.named(ref) or [sessions.find(ref)["id"]]:
+        told.leave(session_id)
     return {}
 
 
