@@ -154,6 +154,15 @@ REPAIRED: dict[str, tuple[list[str], list[list[Any]]]] = {
         ],
         ONE,
     ),
+    "index 0 and one id for every call": (
+        [
+            '{"index":0,"id":"x","function":{"name":"f","arguments":"{\\"a\\":1}"}}',
+            '{"index":0,"id":"x","function":{"name":"g","arguments":"{\\"b\\""}}',
+            '{"index":0,"id":"x","function":{"arguments":":2}"}}',
+            '{"index":0,"id":"x","function":{"name":"g","arguments":"{\\"b\\":3}"}}',
+        ],
+        [["x", "f", '{"a":1}'], ["x", "g", '{"b":2}'], ["x", "g", '{"b":3}']],
+    ),
     "an object for arguments": (
         ['{"index":0,"id":"x","function":{"name":"f","arguments":{"a":1}}}'],
         ONE,
@@ -376,6 +385,20 @@ def test_odd_elements_do_no_harm(junk: str) -> None:
     outs, stream = relay(body + finish())
     assert all(outs)
     assert ["x", "f", "{}"] in recorded(stream)
+
+
+def test_the_same_call_once_more_is_no_second_one() -> None:
+    """Nobody is to run it twice; its arguments are not valid any more, so nobody runs it at all."""
+    again = '{"index":0,"id":"x","function":{"name":"f","arguments":"{\\"a\\":1}"}}'
+    _, stream = relay(calls(again) + calls(again) + finish())
+    (call,) = stream.answer().tool_calls
+    assert not call.arguments_json_valid
+
+
+def test_function_calls_of_old_with_an_object_for_arguments() -> None:
+    _, stream = relay(delta('{"function_call":{"name":"f","arguments":{"a":1}}}') + finish())
+    (call,) = stream.answer().tool_calls
+    assert (call.name, call.arguments) == ("f", '{"a":1}')
 
 
 def test_function_calls_of_old() -> None:

@@ -181,6 +181,8 @@ class CallTracker:
         last = self.calls[-1] if self.calls else None
         here = last if index is None else self._by_index.get(index)
         if tool_call_id is not None:
+            if here is not None and _repeats_id(here, tool_call_id, name, text, seen):
+                return self.open(tool_call_id, index)
             return self._find_by_id(tool_call_id, index, here, name, text)
         if here is None or (name and _begins_another(here, name, text, seen)):
             return self.open(None, index)
@@ -249,6 +251,21 @@ def _begins_another(call: StreamedCall, name: str, text: str, seen: list[Streame
     if call in seen:
         return True
     return bool(call.name) and (name != call.name or bool(text)) and call.is_whole()
+
+
+def _repeats_id(
+    call: StreamedCall, tool_call_id: str, name: str, text: str, seen: list[StreamedCall]
+) -> bool:
+    """Whether a delta with the id of `call` is a new call all the same.
+
+    The same arguments once more are none: nobody is to run them twice.
+    """
+    if call.tool_call_id != tool_call_id or not name:
+        return False
+    if not _begins_another(call, name, text, seen):
+        return False
+    begins = text.lstrip().startswith("{") and text.strip() != call.arguments.join().strip()
+    return name != call.name or begins
 
 
 def _index(value: Any) -> int | None:
