@@ -147,6 +147,21 @@ REPAIRED: dict[str, tuple[list[str], list[list[Any]]]] = {
         ],
         TWO,
     ),
+    "the name comes in the middle of a delta": (
+        [
+            '{"index":0,"id":"x","function":{"arguments":"{\\"a"}},'
+            '{"index":0,"id":"x","function":{"name":"f","arguments":"\\":"}},'
+            '{"index":0,"function":{"arguments":"1}"}}'
+        ],
+        ONE,
+    ),
+    "the name comes with an object for arguments": (
+        [
+            '{"index":0,"id":"x","function":{"name":""}}',
+            '{"index":0,"function":{"name":"f","arguments":{"a":1}}}',
+        ],
+        ONE,
+    ),
     "the id comes with the name": (
         [
             '{"index":0,"function":{"arguments":"{\\"a\\""}}',
@@ -324,6 +339,15 @@ def test_a_call_that_never_gets_a_name_goes_out_at_the_end() -> None:
     assert outs[0] == delta("{}")
     assert as_a_client(outs[1]) == [["x", "", "{}"]]
     assert b'"finish_reason":"tool_calls"' in outs[1]
+    assert recorded(stream) == [["x", None, "{}"]]
+
+
+def test_a_call_without_a_name_in_the_last_chunk_goes_out_too() -> None:
+    outs, stream = relay(
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom",'
+        b'"custom":{"input":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    )
+    assert as_a_client(b"".join(outs)) == [["x", "", "{}"]]
     assert recorded(stream) == [["x", None, "{}"]]
 
 

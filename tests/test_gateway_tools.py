@@ -18,6 +18,7 @@ from scripted_model import (
     asks_for,
     call,
     chat,
+    chunk,
     completion,
     delta,
     event,
@@ -263,6 +264,20 @@ def test_calls_that_say_index_0_and_one_id_are_told_apart(gate: Gate) -> None:
         ("look", '{"at":1}'),
         ("find", "{}"),
     ]
+
+
+def test_a_name_that_comes_with_the_finish_reason_brings_its_call_once(gate: Gate) -> None:
+    first = delta(tool_calls=[call("c1", "", '{"at":1}') | {"index": 0}])
+    named_late = {"tool_calls": [{"index": 0, "function": {"name": "look"}}]}
+    last = {"index": 0, "delta": named_late, "finish_reason": "tool_calls"}
+    gate.model.will(stream(first, chunk(last), DONE))
+    reply = gate.post(chat(stream=True))
+    choices = [orjson.loads(data)["choices"][0] for data in reply.events[:-1]]
+    seen = [one for choice in choices for one in choice["delta"].get("tool_calls", [])]
+    assert [(c["id"], c["function"]) for c in seen] == [
+        ("c1", {"name": "look", "arguments": '{"at":1}'})
+    ]
+    assert choices[-1]["finish_reason"] == "tool_calls"
 
 
 def test_the_object_of_an_old_function_call_is_recorded(gate: Gate) -> None:
