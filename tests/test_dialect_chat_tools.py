@@ -147,12 +147,36 @@ REPAIRED: dict[str, tuple[list[str], list[list[Any]]]] = {
         ],
         TWO,
     ),
+    "the name comes in the middle of a delta": (
+        [
+            '{"index":0,"id":"x","function":{"arguments":"{\\"a"}},'
+            '{"index":0,"id":"x","function":{"name":"f","arguments":"\\":"}},'
+            '{"index":0,"function":{"arguments":"1}"}}'
+        ],
+        ONE,
+    ),
+    "the name comes with an object for arguments": (
+        [
+            '{"index":0,"id":"x","function":{"name":""}}',
+            '{"index":0,"function":{"name":"f","arguments":{"a":1}}}',
+        ],
+        ONE,
+    ),
     "the id comes with the name": (
         [
             '{"index":0,"function":{"arguments":"{\\"a\\""}}',
             '{"index":0,"id":"x","function":{"name":"f","arguments":":1}"}}',
         ],
         ONE,
+    ),
+    "index 0 and one id for every call": (
+        [
+            '{"index":0,"id":"x","function":{"name":"f","arguments":"{\\"a\\":1}"}}',
+            '{"index":0,"id":"x","function":{"name":"g","arguments":"{\\"b\\""}}',
+            '{"index":0,"id":"x","function":{"arguments":":2}"}}',
+            '{"index":0,"id":"x","function":{"name":"g","arguments":"{\\"b\\":3}"}}',
+        ],
+        [["x", "f", '{"a":1}'], ["x", "g", '{"b":2}'], ["x", "g", '{"b":3}']],
     ),
     "an object for arguments": (
         ['{"index":0,"id":"x","function":{"name":"f","arguments":{"a":1}}}'],
@@ -318,6 +342,15 @@ def test_a_call_that_never_gets_a_name_goes_out_at_the_end() -> None:
     assert recorded(stream) == [["x", None, "{}"]]
 
 
+def test_a_call_without_a_name_in_the_last_chunk_goes_out_too() -> None:
+    outs, stream = relay(
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom",'
+        b'"custom":{"input":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    )
+    assert as_a_client(b"".join(outs)) == [["x", "", "{}"]]
+    assert recorded(stream) == [["x", None, "{}"]]
+
+
 def test_a_name_in_pieces_is_relayed_as_it_is_and_recorded_whole() -> None:
     body = (
         calls('{"index":0,"id":"x","function":{"name":"get_","arguments":""}}')
@@ -376,6 +409,20 @@ def test_odd_elements_do_no_harm(junk: str) -> None:
     outs, stream = relay(body + finish())
     assert all(outs)
     assert ["x", "f", "{}"] in recorded(stream)
+
+
+def test_the_same_call_once_more_is_no_second_one() -> None:
+    """Nobody is to run it twice; its arguments are not valid any more, so nobody runs it at all."""
+    again = '{"index":0,"id":"x","function":{"name":"f","arguments":"{\\"a\\":1}"}}'
+    _, stream = relay(calls(again) + calls(again) + finish())
+    (call,) = stream.answer().tool_calls
+    assert not call.arguments_json_valid
+
+
+def test_function_calls_of_old_with_an_object_for_arguments() -> None:
+    _, stream = relay(delta('{"function_call":{"name":"f","arguments":{"a":1}}}') + finish())
+    (call,) = stream.answer().tool_calls
+    assert (call.name, call.arguments) == ("f", '{"a":1}')
 
 
 def test_function_calls_of_old() -> None:

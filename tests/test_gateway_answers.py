@@ -84,6 +84,28 @@ def test_what_is_no_json_is_repaired_and_nothing_else(gate: Gate) -> None:
     assert gate.turn(reply)["status"] == "success"
 
 
+def test_a_byte_order_mark_is_no_part_of_an_answer(gate: Gate) -> None:
+    gate.model.will(whole(b"\xef\xbb\xbf" + ODD), whole(b"\xef\xbb\xbf" + ODD))
+    reply = gate.post(chat())
+    assert reply.body == ODD
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["final_output"]) == ("success", "Aé")
+    assert gate.payload(gate.requests(turn)[0]["response_body"]) == b"\xef\xbb\xbf" + ODD
+    assert gate.post(chat(stream=True)).body.endswith(DONE)
+
+
+def test_a_page_that_an_error_quotes_stays_in_the_log(gate: Gate) -> None:
+    page = "<html><head><title>502</title></head><body>Ray ID: 9f00aa</body></html>"
+    told = {"error": {"message": f"Bad gateway: {page}", "metadata": {"raw": page}}}
+    gate.model.will(whole(told, status="502 Bad Gateway"))
+    reply = gate.post(chat())
+    assert (reply.status, reply.error["message"]) == (502, "Bad gateway: (an HTML page)")
+    assert b"9f00aa" not in reply.body
+    turn = gate.turn(reply)
+    assert turn["error_message"] == "Bad gateway: (an HTML page)"
+    assert "9f00aa" in gate.requests(turn)[0]["error_body"]
+
+
 def test_a_request_passes_byte_for_byte(gate: Gate) -> None:
     body = (
         b'{"z":1.0,"messages":[{"role":"user","content":"\\u00e9\xf0\x9f\x99\x82","n":1e400}],'

@@ -21,6 +21,7 @@ from scripted_model import (
     Piece,
     Row,
     chat,
+    chunk,
     delta,
     event,
     finish,
@@ -32,6 +33,7 @@ from scripted_upstream import Peer
 from servers import DEADLINE
 from xgw.config import Gateway, Server
 from xgw.config.schema import Timeouts
+from xgw.exchange import relay
 
 LIMIT = 20_000
 
@@ -276,6 +278,68 @@ def test_other_finish_reasons_are_successes(gate: Gate, reason: str, normal: str
     assert (turn["status"], turn["finish_reason"]) == ("success", normal)
     (step,) = gate.steps(turn)
     assert (step["finish_reason"], step["finish_reason_raw"]) == (normal, reason)
+
+
+NULLS = ["null", "NULL", "None", ""]
+
+
+@pytest.mark.parametrize("nothing", NULLS)
+def test_a_null_in_words_is_no_finish_reason(gate: Gate, nothing: str) -> None:
+    parts = [chunk({"index": 0, "delta": {"content": c}, "finish_reason": nothing}) for c in "ab"]
+    gate.model.will(stream(*parts, finish(), DONE), stream(*parts), stream(*parts, finish(), DONE))
+    reply = gate.post(asked())
+    assert reply.body == b"".join([*map(event, parts), event(finish()), DONE])
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["finish_reason"]) == ("success", "stop")
+    broken = gate.post(asked())
+    assert orjson.loads(broken.events[-1])["error"]["type"] == "upstream_truncated"
+    turn = gate.turn(broken)
+    assert (turn["error_type"], turn["finish_reason"]) == ("upstream_truncated", None)
+    assert gate.post(chat()).json["choices"][0]["finish_reason"] == "stop"
+
+
+def test_what_goes_on_after_a_finish_reason_is_waited_for(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice may begin when the one before it has ended."""
+    monkeypatch.setattr(relay, "FINISH_GRACE", 1.0)
+    seen, wait = threading.Event(), threading.Event()
+    pieces = [delta("red"), finish(), delta("gr", 1), delta("een", 1), finish(index=1)]
+    begin, end = pieces[:2], pieces[2:]
+    alive: list[Piece] = [lambda: wait.wait(0.7), b": alive\n\n", lambda: wait.wait(0.7)]
+    gate.model.will(stream(*begin, seen, end[0], *alive, *end[1:], DONE))
+    reading = gate.open(asked(n=2))
+    reading.until(event(finish()))
+    seen.set()
+    reply = reading.rest()
+    assert reply.body.replace(b": alive\n\n", b"") == b"".join([*map(event, pieces), DONE])
+    turn = gate.turn(reply)
+    assert (turn["status"], turn["final_output"]) == ("success", "red")
+
+
+def test_a_finish_reason_in_every_chunk_cuts_no_answer_short(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FINISH_GRACE", 1.5)
+    wait = threading.Event()
+    parts = [chunk({"index": 0, "delta": {"content": c}, "finish_reason": "stop"}) for c in "abcd"]
+    pieces: list[Piece] = []
+    for part in parts:
+        pieces += [part, lambda: wait.wait(0.6)]
+    gate.model.will(stream(*pieces, DONE))
+    reply = gate.post(asked())
+    assert reply.body == b"".join([*map(event, parts), DONE])
+    assert gate.turn(reply)["final_output"] == "abcd"
+
+
+def test_an_error_in_a_field_of_its_own_name_is_told(gate: Gate) -> None:
+    fault = b'error: {"code":500,"message":"no slot is free","type":"server_error"}\n\n'
+    gate.model.will(stream(*PART, fault), stream(fault))
+    reply = gate.post(asked())
+    assert orjson.loads(reply.events[-1])["error"]["message"] == "no slot is free"
+    assert gate.turn(reply)["error_message"] == "no slot is free"
+    reply = gate.post(asked())
+    assert (reply.status, reply.error["message"]) == (500, "no slot is free")
 
 
 def test_bytes_that_are_no_http_after_content(gate: Gate) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from gateway_fixtures import Gate, a_test_of, gate_and_model
@@ -17,8 +18,10 @@ from scripted_model import (
     asks_for,
     call,
     chat,
+    chunk,
     completion,
     delta,
+    event,
     finish,
     named,
     result,
@@ -247,6 +250,43 @@ def test_calls_of_one_answer_that_share_an_id_are_a_step_each(gate: Gate, stream
     assert [m["role"] for m in gate.messages(turn)] == [
         *("user", "assistant", "tool", "tool", "assistant")
     ]
+
+
+def test_calls_that_say_index_0_and_one_id_are_told_apart(gate: Gate) -> None:
+    calls = [call("c1", "look", '{"at":1}') | {"index": 0}, call("c1", "find") | {"index": 0}]
+    deltas = [delta(tool_calls=[one]) for one in calls]
+    gate.model.will(stream(*deltas, finish("tool_calls"), DONE))
+    reply = gate.post(chat(stream=True, **named("index-0-one-id")))
+    seen = [orjson.loads(data)["choices"][0]["delta"] for data in reply.events[:2]]
+    assert [one["tool_calls"][0]["index"] for one in seen] == [0, 1]
+    (step, *_) = gate.steps(gate.turn(reply))
+    assert [(c["name"], c["arguments"]) for c in step["tool_calls"]] == [
+        ("look", '{"at":1}'),
+        ("find", "{}"),
+    ]
+
+
+def test_a_name_that_comes_with_the_finish_reason_brings_its_call_once(gate: Gate) -> None:
+    first = delta(tool_calls=[call("c1", "", '{"at":1}') | {"index": 0}])
+    named_late = {"tool_calls": [{"index": 0, "function": {"name": "look"}}]}
+    last = {"index": 0, "delta": named_late, "finish_reason": "tool_calls"}
+    gate.model.will(stream(first, chunk(last), DONE))
+    reply = gate.post(chat(stream=True))
+    choices = [orjson.loads(data)["choices"][0] for data in reply.events[:-1]]
+    seen = [one for choice in choices for one in choice["delta"].get("tool_calls", [])]
+    assert [(c["id"], c["function"]) for c in seen] == [
+        ("c1", {"name": "look", "arguments": '{"at":1}'})
+    ]
+    assert choices[-1]["finish_reason"] == "tool_calls"
+
+
+def test_the_object_of_an_old_function_call_is_recorded(gate: Gate) -> None:
+    old = delta(function_call={"name": "look", "arguments": {"at": 1}})
+    gate.model.will(stream(old, finish("function_call"), DONE))
+    reply = gate.post(chat(stream=True))
+    assert reply.body == event(old) + event(finish("function_call")) + DONE
+    (step,) = gate.steps(gate.turn(reply))
+    assert [(c["name"], c["arguments"]) for c in step["tool_calls"]] == [("look", '{"at":1}')]
 
 
 def test_a_call_that_is_asked_for_again_while_it_is_awaited_is_one(gate: Gate) -> None:

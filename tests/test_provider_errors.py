@@ -176,6 +176,21 @@ def test_what_has_no_message_gets_one_short_sentence(body: bytes, message: str) 
     assert error_for(body, status=503, content_type="text/plain")["message"] == message
 
 
+@pytest.mark.parametrize("page", [HTML.decode(), "<!DOCTYPE html>\n" + HTML.decode()])
+def test_a_page_that_is_quoted_is_only_named(page: str) -> None:
+    quoted = {"message": f"Bad gateway: {page} (try later)", "metadata": {"raw": page}}
+    error = error_for(orjson.dumps({"error": quoted}), status=502)
+    assert error["message"] == "Bad gateway: (an HTML page) (try later)"
+    assert error["metadata"] == {"raw": "(an HTML page)"}
+    cut = error_for(orjson.dumps({"detail": f"upstream said: {page[:80]}"}), status=502)
+    assert cut["message"] == "upstream said: (an HTML page)"
+
+
+def test_a_tag_that_is_spoken_of_is_no_page() -> None:
+    message = "<html> is no tag that a schema may name </html>"
+    assert error_for(orjson.dumps({"message": f"no: {message}"}))["message"] == f"no: {message}"
+
+
 def test_xml_by_its_label() -> None:
     error = error_for(b"<Error><Ip>198.51.100.7</Ip></Error>", content_type="application/xml")
     assert error["message"] == "p1 answered 400 with an XML document"

@@ -324,7 +324,7 @@ class Exchange:
 
 def _readable(body: bytes, answer: Answer) -> bytes:
     """The body of an answer as any JSON parser takes it; strict JSON needs no repair."""
-    return body if answer.names else repair_completion(body)
+    return body if answer.names else repair_completion(body.removeprefix(BYTE_ORDER_MARK))
 
 
 def _too_long(most: int) -> UpstreamFailure:

@@ -18,6 +18,7 @@ from xgw.values import UpstreamFailure
 
 RELEASING = frozenset({"content", "finish", "error", "done"})
 FINISH_GRACE = 5.0
+_OF_CHOICES = frozenset({"role", "content", "finish"})
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ class Relay:
         return self._take(self._splitter.feed(block), closed=False)
 
     def _receive(self, until: float | None) -> bytes | None:
-        """After the finish reason only a little is still waited for."""
+        """After the last chunk with a finish reason only a little is still waited for."""
         if self._finished_at is None:
             return self.response.read(until)
         grace = self._finished_at + FINISH_GRACE
@@ -151,8 +152,6 @@ class Relay:
             if piece.out:
                 pieces.append(piece.out)
         batch.out = b"".join(pieces)
-        if self.chat.finished and self._finished_at is None:
-            self._finished_at = clock.monotonic()
         if closed and not batch.ended:
             batch.ended = True
             if not self.chat.finished:
@@ -164,6 +163,9 @@ class Relay:
             self.released_at = clock.monotonic()
             self._live.ttft_ms = round((self.released_at - self._live.started) * 1000)
         batch.released = batch.released or piece.kind in RELEASING
+        if piece.kind in _OF_CHOICES:
+            # Some servers put a reason into every chunk, or begin the next choice after the last.
+            self._finished_at = clock.monotonic() if self.chat.finished else None
         if piece.deltas:
             self._live.add(piece.deltas)
 

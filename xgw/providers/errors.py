@@ -44,6 +44,9 @@ _CONTEXT = re.compile(
 )
 # A body that is no JSON: it begins with a tag, or has a page in it.
 _PAGE = re.compile(r"\s*<[a-z!?]|.*?<(?:!doctype|/?(?:html|head|body)\b)", re.I | re.DOTALL)
+# A page within a text, and what only a page has in it.
+_PAGE_QUOTED = re.compile(r"<!doctype html|<html\b", re.I)
+_PAGE_PART = re.compile(r"<(?:head|title|body)\b", re.I)
 _MAX_PLAIN = 300
 _MAX_READ = 65536
 _MAX_DEPTH = 64
@@ -227,6 +230,16 @@ def _is_markup(text: str) -> bool:
     return text[:256].lstrip().lower().startswith(("<!doctype", "<html", "<?xml", "<head", "<body"))
 
 
+def _without_page(text: str) -> str:
+    """`text` with the page that it quotes, as servers do of those behind them, only named."""
+    begin = _PAGE_QUOTED.search(text)
+    if begin is None or not _PAGE_PART.search(text, begin.end()):
+        return text
+    end = text.lower().rfind("</html>", begin.end())
+    rest = text[end + len("</html>") :] if end >= 0 else ""
+    return f"{text[: begin.start()]}(an HTML page){rest}"
+
+
 def _content_type(headers: Headers) -> str:
     return next((value.lower() for name, value in headers if name.lower() == "content-type"), "")
 
@@ -260,7 +273,7 @@ def _as_text(value: object) -> str | None:
 def _clean(value: Any, masker: Masks, depth: int) -> Any:
     """`value` with masked texts, and without what JSON or UTF-8 cannot hold."""
     if isinstance(value, str):
-        return masker.text(encodable(value))
+        return masker.text(encodable(_without_page(value)))
     if depth > _MAX_DEPTH:
         return None
     if isinstance(value, dict):

@@ -156,13 +156,16 @@ class ChatStream:
         return [self._choices[index] for index in sorted(self._choices)]
 
     def _read_fields(self, event: SseEvent) -> Piece:
-        """An event without data. Some servers write their error as it is, between two events."""
+        """An event without data. Some servers write their error as it is, or as its own field."""
         if is_comment(event):
             return Piece(event.raw, "comment")
         failure = None
-        if event.raw.startswith((b"{", b"[")):
+        told = event.raw.strip()
+        kind = "error" if told.startswith(b"error:") else None
+        told = told.removeprefix(b"error:").lstrip()
+        if told.startswith((b"{", b"[")):
             with contextlib.suppress(ValueError):
-                failure = find_failure(parse_loose(event.raw), event.raw.strip())
+                failure = find_failure(parse_loose(told), told, event=kind)
         return Piece(b"", "empty") if failure is None else Piece(b"", "error", error=failure)
 
     def _read_odd(self, event: SseEvent, data: bytes) -> Piece:
@@ -251,7 +254,7 @@ class ChatStream:
         state = self._choices.get(index)
         if state is None:
             state = self._choices[index] = ChoiceState(index, self._calls)
-        state.take_choice(choice)
+        ended = state.take_choice(choice)
         delta = choice.get("delta")
         said, edits = False, []
         if isinstance(delta, dict):
@@ -259,7 +262,6 @@ class ChatStream:
             calls = delta.get("tool_calls")
             if calls and isinstance(calls, list):
                 said, edits = True, state.take_calls(calls, found)
-        ended = bool(choice.get("finish_reason"))
         late = state.calls.unnamed() if ended else []
         if late or any(edit is not None for edit in edits):
             repairs[place] = ChoiceRepair(edits, late)

@@ -7,6 +7,7 @@ from typing import Any
 from xgw.providers.dialects.chat_calls import CallEdit, CallTracker, StreamedCall, Text
 from xgw.providers.dialects.chat_merge import merge, merge_parts, text_of
 from xgw.providers.dialects.chat_usage import finish_reason_as_given, normalise_finish_reason
+from xgw.providers.dialects.loose_json import json_text
 from xgw.values import Delta, ToolCall
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -32,17 +33,18 @@ class ChoiceState:
         self._unknown: dict[str, list[Any]] = {}  # fields of the deltas, all values
         self._own: dict[str, Any] = {}  # fields of the choice beside the delta
 
-    def take_choice(self, choice: dict[str, Any]) -> None:
-        """Everything of a chunk's choice beside its delta."""
-        finish = choice.get("finish_reason")
-        if finish:
-            self.finish_reason = finish_reason_as_given(finish)
+    def take_choice(self, choice: dict[str, Any]) -> bool:
+        """Everything of a chunk's choice beside its delta; whether it tells a finish reason."""
+        finish = finish_reason_as_given(choice.get("finish_reason"))
+        if finish is not None:
+            self.finish_reason = finish
         logprobs = choice.get("logprobs")
         if isinstance(logprobs, dict):
             self._take_logprobs(logprobs)
         for key, value in choice.items():
             if key not in _CHOICE_FIELDS and value is not None:
                 self._own[key] = value
+        return finish is not None
 
     def take_delta(self, delta: dict[str, Any], found: list[Delta]) -> bool:
         """A delta, but for its tool calls; whether it holds anything but a role."""
@@ -174,10 +176,11 @@ class ChoiceState:
         if self._function_call is None:
             self._function_call = StreamedCall(0, len(self._answer_calls), None)
             self._answer_calls.append(self._function_call)
-        name, arguments = value.get("name"), value.get("arguments")
+        name, sent = value.get("name"), value.get("arguments")
         if isinstance(name, str):
             self._function_call.add_name(name)
-        if isinstance(arguments, str):
+        if sent is not None:
+            arguments = sent if isinstance(sent, str) else json_text(sent)
             text = self._function_call.arguments.add(arguments)
             if text:
                 found.append(Delta("tool_arguments", self._function_call.number, text))

@@ -60,7 +60,8 @@ class StreamedCall:
     kind: str = "function"
     arguments: Text = field(default_factory=Text)
     released: bool = False  # the client has seen it
-    held: list[Members] = field(default_factory=list)  # deltas kept back until the name is known
+    waits: bool = False  # its deltas are kept back until the name is known
+    held: list[Members] = field(default_factory=list)  # those of them that were taken apart
     extra: dict[str, Any] = field(default_factory=dict)  # unknown fields, for the record
 
     @property
@@ -102,8 +103,9 @@ class StreamedCall:
 class CallEdit:
     """What has to change in one element of `delta.tool_calls`.
 
-    `hold`: keep it from the client; `release`: give out all that was held with it. Else what is set
-    is written: index, tool_call_id, arguments; `drop_id` takes the id out.
+    `hold`: keep it from the client; `release`: give out all that was held with it, `arguments` is
+    their whole text so far. Else what is set is written: index, tool_call_id, arguments; `drop_id`
+    takes the id out.
     """
 
     call: StreamedCall
@@ -150,7 +152,7 @@ class CallTracker:
         edit = self._edit(call, element)
         if sent is not None and not isinstance(sent, str):
             edit = edit or CallEdit(call)
-            edit.arguments = text
+            edit.arguments = edit.arguments or text
         return call, text, edit
 
     def open(self, tool_call_id: str | None, index: int | None = None) -> StreamedCall:
@@ -171,7 +173,7 @@ class CallTracker:
 
     def unnamed(self) -> list[StreamedCall]:
         """The calls that are still kept from the client."""
-        return [call for call in self.calls if call.held]
+        return [call for call in self.calls if call.waits]
 
     def _find(
         self, element: dict[str, Any], name: str, text: str, seen: list[StreamedCall]
@@ -181,6 +183,8 @@ class CallTracker:
         last = self.calls[-1] if self.calls else None
         here = last if index is None else self._by_index.get(index)
         if tool_call_id is not None:
+            if here is not None and _repeats_id(here, tool_call_id, name, text, seen):
+                return self.open(tool_call_id, index)
             return self._find_by_id(tool_call_id, index, here, name, text)
         if here is None or (name and _begins_another(here, name, text, seen)):
             return self.open(None, index)
@@ -206,10 +210,12 @@ class CallTracker:
 
     def _edit(self, call: StreamedCall, element: dict[str, Any]) -> CallEdit | None:
         if not call.name:
+            call.waits = True
             return CallEdit(call, hold=True)
         opening, call.released = not call.released, True
-        if call.held:
-            return CallEdit(call, release=True)
+        if call.waits:
+            call.waits = False
+            return CallEdit(call, release=True, arguments=call.arguments.join())
         edit = CallEdit(call)
         sent = element.get("index")
         if sent != call.index or not isinstance(sent, int) or isinstance(sent, bool):
@@ -249,6 +255,21 @@ def _begins_another(call: StreamedCall, name: str, text: str, seen: list[Streame
     if call in seen:
         return True
     return bool(call.name) and (name != call.name or bool(text)) and call.is_whole()
+
+
+def _repeats_id(
+    call: StreamedCall, tool_call_id: str, name: str, text: str, seen: list[StreamedCall]
+) -> bool:
+    """Whether a delta with the id of `call` is a new call all the same.
+
+    The same arguments once more are none: nobody is to run them twice.
+    """
+    if call.tool_call_id != tool_call_id or not name or not call.name:
+        return False
+    if not _begins_another(call, name, text, seen):
+        return False
+    begins = text.lstrip().startswith("{") and text.strip() != call.arguments.join().strip()
+    return name != call.name or begins
 
 
 def _index(value: Any) -> int | None:

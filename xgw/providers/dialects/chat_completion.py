@@ -37,13 +37,16 @@ _FIELDS = (b"data:", b"data\n", b"data\r", b"event:", b"id:", b"retry:", b":")
 
 
 def looks_like_stream(head: bytes, content_type: str | None) -> bool:
-    """Whether a body beginning with `head` is an event stream; the label decides if it is empty."""
+    """Whether a body beginning with `head` is an event stream; the label decides if it is empty.
+
+    So it does where an error comes first that some servers write as a field of its own.
+    """
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if text.startswith(b"{"):
         return False
     if any(text.startswith(field) or field.startswith(text) for field in _FIELDS if text):
         return True
-    if text:
+    if text and not text.startswith(b"error:"):
         return False
     return (content_type or "").lstrip().lower().startswith("text/event-stream")
 

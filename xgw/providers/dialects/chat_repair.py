@@ -71,9 +71,9 @@ def _calls(sent: msgspec.Raw | None, repair: ChoiceRepair) -> list[msgspec.Raw]:
     calls = [] if sent is None or bytes(sent) == _NULL else elements(sent)
     edits = repair.edits or [None] * len(calls)
     repaired = [_apply(call, edit) for call, edit in zip(calls, edits, strict=True)]
-    repaired += [raw(_opening(call, call.held)) for call in repair.late]
+    repaired += [raw(_opening(c, c.held, c.arguments.join())) for c in repair.late]
     for call in repair.late:
-        call.held = []
+        call.held, call.waits = [], False
     return [call for call in repaired if call is not None]
 
 
@@ -85,7 +85,7 @@ def _apply(sent: msgspec.Raw, edit: CallEdit | None) -> msgspec.Raw | None:
         call.held.append({key: value.copy() for key, value in fields.items()})
         return None
     if edit.release:
-        opening = _opening(call, [*call.held, fields])
+        opening = _opening(call, [*call.held, fields], edit.arguments or "")
         call.held = []
         return raw(opening)
     if edit.index is not None:
@@ -101,8 +101,8 @@ def _apply(sent: msgspec.Raw, edit: CallEdit | None) -> msgspec.Raw | None:
     return raw(fields)
 
 
-def _opening(call: StreamedCall, parts: list[Members]) -> Members:
-    """The first delta that the client sees of a call: all of `parts`, and all arguments so far."""
+def _opening(call: StreamedCall, parts: list[Members], arguments: str) -> Members:
+    """The first delta that the client sees of a call: all of `parts`, the `arguments` so far."""
     fields: Members = {"index": raw(call.index), "id": raw(call.tool_call_id)}
     fields["type"] = raw(call.kind)
     body: Members = {"name": raw(call.name)}
@@ -114,7 +114,7 @@ def _opening(call: StreamedCall, parts: list[Members]) -> Members:
                 fields[key] = value
     if call.name:
         body["name"] = raw(call.name)
-    body[call.text_key] = raw(call.arguments.join())
+    body[call.text_key] = raw(arguments)
     fields[call.kind] = raw(body)
     return fields
 

@@ -38,6 +38,9 @@ _FINISH_REASONS = {
     ),
     "function_call": (),
 }
+_NOT_YET = frozenset({"null", "none"})
+"""What servers write that put JSON's null, or Python's None, into a text."""
+
 _DOCUMENTED = {
     name: documented
     for documented, others in _FINISH_REASONS.items()
@@ -47,9 +50,11 @@ _DOCUMENTED = {
 
 def finish_reason_as_given(value: Any) -> str | None:
     """The text of a finish reason; of one that is none, its JSON. None while there is no reason."""
-    if not value or isinstance(value, str):
-        return encodable(value) if value else None
-    return json_text(value)
+    if not value:
+        return None
+    if not isinstance(value, str):
+        return json_text(value)
+    return None if value.lower() in _NOT_YET else encodable(value)
 
 
 def normalise_finish_reason(raw: str | None) -> str | None:
