@@ -19,6 +19,7 @@ from xgw.accounting.prices import PriceBook
 from xgw.agents.roster import Roster
 from xgw.config import ClientKey, Config, Loaded, Provider, Server
 from xgw.hub import Hub
+from xgw.masking import Masker
 from xgw.recording.recorder import Recorder
 from xgw.store.payloads import Shelf
 from xgw.store.transaction import Transaction
@@ -67,6 +68,7 @@ class ApiServer:
             store=self.filled.store,
             hub=self.hub,
             writer=self.writer,
+            masker=Masker(config.secrets()),
             recorder=self.recorder,
             prices=PriceBook(),
             agents=self.agents,

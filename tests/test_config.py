@@ -305,6 +305,12 @@ class TestStorage:
             f"--db: [storage] url must name a file: {cwd} is a folder"
         ]
 
+    def test_a_link_to_itself_is_no_store(self, mistakes: Mistakes, cwd: Path) -> None:
+        (cwd / "x.db").symlink_to(cwd / "x.db")
+        [mistake] = mistakes("", overrides={"storage.url": "x.db"})
+        named = f"--db: [storage] url must name a file that can be reached: {cwd / 'x.db'} ("
+        assert mistake.startswith(named)
+
     def test_a_value_made_by_hand_knows_its_path(self, home: Path) -> None:
         assert Storage(url="sqlite:////abs/x.db").path == Path("/abs/x.db")
         assert Config().storage.path == home / "data/xgw/xgw.db"

@@ -164,6 +164,66 @@ def test_a_client_that_quotes_a_key(gate: Gate) -> None:
     check_store(gate, PROVIDER_KEY, OWN_KEY)
 
 
+def test_labels_that_hold_a_key(gate: Gate) -> None:
+    gate.model.will(*[whole(completion())] * 2)
+    headers = {"x_api_key": CLIENT_KEY, "x_task_id": f"task {CLIENT_KEY}", "session_id": CLIENT_KEY}
+    reply = gate.post(chat(**named("labelled"), user=CLIENT_KEY), **headers)
+    assert reply.status == 200
+    assert gate.model.asked[-1].json["user"] == CLIENT_KEY
+    session = gate.session("labelled")
+    assert (session["task_id"], session["end_user_id"]) == ("task [masked]", "[masked]")
+    assert gate.turn(reply)["metadata"]["identifiers"] == {"header:session-id": "[masked]"}
+    unnamed = gate.post(chat(), x_api_key=CLIENT_KEY, session_id=CLIENT_KEY)
+    assert gate.turn(unnamed)["session_id"] is None
+    check_store(gate, CLIENT_KEY)
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "headers"),
+    [
+        ({}, CHAT, {"x_session_id": CLIENT_KEY}),
+        ({}, CHAT, {"x_session_id": "s", "x_turn_id": f"t-{CLIENT_KEY}"}),
+        ({}, f"/s/{CLIENT_KEY}{CHAT}", {}),
+        (named(CLIENT_KEY), CHAT, {}),
+        (named(CLIENT_KEY), "/v1/embeddings", {}),
+    ],
+)
+def test_an_identifier_that_holds_a_key_is_refused(
+    gate: Gate, body: Row, path: str, headers: dict[str, str]
+) -> None:
+    before, fields = gate.sessions(), chat(**body, input="x")
+    refused = gate.post(fields, path, x_api_key=CLIENT_KEY, **headers)
+    assert (refused.status, refused.error["code"]) == (400, "invalid_session_id")
+    assert CLIENT_KEY.encode() not in refused.body
+    assert not gate.model.asked
+    assert gate.sessions() == before
+    check_store(gate, CLIENT_KEY)
+
+
+def test_an_identifier_like_a_shortened_key_names_one_session_everywhere(gate: Gate) -> None:
+    gate.model.will(*[whole(completion())] * 2)
+    alike = CLIENT_KEY.replace("-0001", "-xxxx")
+    gate.post(chat(**named(alike)), x_api_key=CLIENT_KEY)
+    reply = gate.post(chat(), x_api_key=CLIENT_KEY, x_session_id=alike)
+    assert reply.headers["x-session-id"] == alike
+    assert gate.session(alike)["turn_count"] == 2
+
+
+def test_what_is_said_of_a_session_is_kept_without_keys(gate: Gate) -> None:
+    said = {"title": f"of {CLIENT_KEY}", "metadata": {"a": [CLIENT_KEY]}}
+    labels = {"task_id": CLIENT_KEY, "end_user_id": CLIENT_KEY}
+    opened = gate.post({**said, **labels}, "/sessions", x_api_key=CLIENT_KEY).json
+    masked = {"title": "of [masked]", "metadata": {"a": ["[masked]"]}}
+    assert masked.items() <= opened.items()
+    assert (opened["task_id"], opened["end_user_id"]) == ("[masked]", "[masked]")
+    path = f"/sessions/{opened['id']}"
+    changed = gate.send(said, path, "PATCH", x_api_key=CLIENT_KEY).getresponse()
+    assert masked.items() <= orjson.loads(changed.read()).items()
+    refused = gate.post({"session_key": CLIENT_KEY}, "/sessions", x_api_key=CLIENT_KEY)
+    assert (refused.status, refused.error["param"]) == (422, "session_key")
+    check_store(gate, CLIENT_KEY)
+
+
 def test_credentials_of_a_body(gate: Gate) -> None:
     gate.model.will(whole(completion()))
     reply = gate.post(chat(api_key=OWN_KEY, temperature=0), x_xgw_key=CLIENT_KEY)

@@ -85,6 +85,13 @@ class Masker:
         masked = self._without_secrets(raw)
         return text if masked is raw else masked.decode("utf-8", "surrogatepass")
 
+    def identifier(self, text: str) -> str:
+        """`text` without configured secrets if a whole one stands in it.
+
+        One that only looks like a shortened secret is kept: two of them must not become one.
+        """
+        return self.text(text) if any(secret in text for secret in self._long) else text
+
     def value(self, value: Any) -> Any:
         """Decoded JSON, every text in it without configured secrets."""
         if isinstance(value, str):

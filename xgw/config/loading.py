@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -187,7 +188,10 @@ class _Draft:
         storage = self.tree.get("storage", {})
         path = self._storage_path(str(storage.get("url", "")), folder)
         try:
-            fault = f"must name a file: {path} is a folder" if path.is_dir() else None
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+            fault = f"must name a file: {path} is a folder" if is_folder else None
+        except (FileNotFoundError, NotADirectoryError):
+            fault = None  # it is made, or told about, where the store is opened
         except OSError as error:
             fault = f"must name a file that can be reached: {path} ({error.strerror})"
         return [] if fault is None else [Mistake(("storage", "url"), fault)]

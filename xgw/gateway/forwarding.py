@@ -120,7 +120,8 @@ class Gateway:
         recorded = chat if as_sent else parse_request(masked)
         plain = taken.body if taken.body.run is None else Body.plain(whole)
         plain.has_nothing_for = means.masker if as_sent else None
-        return self._request(ask, plain, chat, recorded, None, is_plain=as_sent and chat.strict)
+        is_plain = as_sent and chat.strict
+        return self._request(ask, plain, chat, recorded, None, means, is_plain=is_plain)
 
     def _read_resent(self, ask: Ask, body: Body, known: Known, means: Means) -> _Request | None:
         """The request whose first messages are known; None if it has to be read as a whole."""
@@ -133,7 +134,7 @@ class Gateway:
         if means.masker.request(body) is not body:
             return None
         del chat.messages[0]
-        return self._request(ask, body, chat, chat, known, is_plain=True)
+        return self._request(ask, body, chat, chat, known, means, is_plain=True)
 
     def _request(
         self,
@@ -142,10 +143,11 @@ class Gateway:
         chat: ChatRequest,
         recorded: ChatRequest,
         known: Known | None,
+        means: Means,
         *,
         is_plain: bool,
     ) -> _Request:
-        identity = self._identity(ask, recorded.fields)
+        identity = self._identity(ask, chat.fields, means)
         return _Request(
             identity=identity,
             model=chat.model,
@@ -163,8 +165,10 @@ class Gateway:
         )
 
     def _read_embeddings(self, ask: Ask, means: Means) -> _Request:
-        fields = parse_object(means.masker.body(ask.whole))
-        identity = self._identity(ask, fields)
+        sent = parse_object(ask.whole)
+        masked = means.masker.body(ask.whole)
+        fields = sent if masked is ask.whole else parse_object(masked)
+        identity = self._identity(ask, sent, means)
         return _Request(
             identity=identity,
             model=_embedding_model(fields),
@@ -176,9 +180,9 @@ class Gateway:
             fields=fields,
         )
 
-    def _identity(self, ask: Ask, fields: dict[str, Any]) -> Identity:
-        gateway = self._means.config.gateway
-        identity = read_identity(gateway, by_name(ask.headers), fields, ask.url_key)
+    def _identity(self, ask: Ask, fields: dict[str, Any], means: Means) -> Identity:
+        named, mask = by_name(ask.headers), means.masker.identifier
+        identity = read_identity(means.config.gateway, named, fields, ask.url_key, mask)
         if identity.metadata_keys:
             check_spelling(identity, ask.whole)
         return identity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -20,12 +20,16 @@ HEADERS = {what: f"x-{what.replace('_', '-')}" for what in OWN_KEYS}
 REPEATED = "\n"
 """Between the values of a header in `HEADERS` that came more than once; no value holds one."""
 
+LABELS = frozenset({"task_id", "end_user_id"})
+"""These are only shown and looked for: nothing continues by them."""
+
 USER_SOURCES = ("body:safety_identifier", "body:user")
 NEW = "new"
 NOTED_CHARACTERS = 256
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
+Mask = Callable[[str], str]
 Claim = tuple[str, str]
 Given = tuple[str, Any]
 Seen = tuple[str, str]
@@ -60,9 +64,11 @@ def read_identity(
     headers: Mapping[str, str],
     fields: Mapping[str, Any],
     url_key: str | None,
+    mask: Mask = str,
 ) -> Identity:
     """The identity of one request; `headers` by lower-case name, `fields` its JSON's top level.
 
+    What `mask` changes holds a secret: that cannot be an identifier, and is masked in labels.
     Raises ApiError 400 `invalid_session_id` for an identifier in xgw's own fields that cannot be.
     """
     metadata = fields.get("metadata")
@@ -81,7 +87,7 @@ def read_identity(
         if header is not None and REPEATED in header:
             raise _invalid(f"{what} cannot be used: its header comes twice, and differs", what)
         given = [("metadata", own.get(what)), ("header", header), ("url", url)]
-        return _first(what, given, seen, others)
+        return _first(what, given, seen, others, mask)
 
     return _identity(
         gateway,
@@ -129,7 +135,9 @@ def _own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _first(what: str, own: list[Given], client: list[Seen], others: dict[str, str]) -> Claim | None:
+def _first(
+    what: str, own: list[Given], client: list[Seen], others: dict[str, str], mask: Mask
+) -> Claim | None:
     """The first identifier in order; those that disagree with it are kept in `others`.
 
     `own` are xgw's own fields by source, `client` what a known client sends, by its spec.
@@ -137,13 +145,14 @@ def _first(what: str, own: list[Given], client: list[Seen], others: dict[str, st
     chosen: Claim | None = None
     for source, value in own:
         if value is not None:
-            claim = source, _checked(value, what)
+            claim = source, _checked(value, what, mask)
             chosen = _choose(chosen, claim, f"{source}:{what}", others)
     for spec, text in client:
         try:
-            claim = "client", ids.client_identifier(text)
+            claim = "client", _usable(text, what, mask)
         except ValueError:
-            others[spec] = text.encode("utf-8", "replace").decode()[:NOTED_CHARACTERS]
+            noted = mask(text.encode("utf-8", "replace").decode())
+            others[spec] = noted[:NOTED_CHARACTERS]
             continue
         chosen = _choose(chosen, claim, spec, others)
     return chosen
@@ -174,11 +183,20 @@ def _choose(chosen: Claim | None, claim: Claim, name: str, others: dict[str, str
     return chosen
 
 
-def _checked(value: Any, what: str) -> str:
+def _usable(text: str, what: str, mask: Mask) -> str:
+    """The identifier, a label without its secrets; ValueError for one that cannot be."""
+    given = ids.client_identifier(text)
+    masked = mask(given)
+    if masked != given and what not in LABELS:
+        raise ValueError("it holds a key, which is not stored")
+    return masked
+
+
+def _checked(value: Any, what: str, mask: Mask) -> str:
     if not isinstance(value, str):
         raise _invalid(f"{what} must be a string", what)
     try:
-        return ids.client_identifier(value)
+        return _usable(value, what, mask)
     except ValueError as error:
         raise _invalid(f"{what} cannot be used: {error}", what) from None
 

@@ -14,6 +14,7 @@ from werkzeug.routing import WebsocketMismatch
 
 from xgw import errors
 from xgw.errors import ApiError
+from xgw.store.units import is_store_trouble
 from xgw.web.condition import troubles
 from xgw.web.error_pages import render_error
 from xgw.web.headers import PAGE_HEADERS
@@ -95,5 +96,17 @@ def _render_http(error: HTTPException) -> Response:
 
 
 def _render_unexpected(error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
-    return _render(errors.internal())
+    return _render(refusal_of(error, f"{request.method} {request.path}"))
+
+
+def refusal_of(fault: Exception, what: str) -> ApiError:
+    """What is answered where `what` failed and nothing caught it; the log is told.
+
+    A store that cannot be read is no fault of ours: 503, and one line in the log.
+    """
+    cause = getattr(fault, "orig", fault)  # peewee's own errors have SQLite's in there
+    if is_store_trouble(cause):
+        log.warning("%s failed: the store cannot be read: %s", what, cause)
+        return errors.overloaded(f"the store cannot be read: {cause}", retry_after=1)
+    log.error("%s failed", what, exc_info=fault)
+    return errors.internal()

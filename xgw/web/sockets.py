@@ -6,7 +6,6 @@ simple_websocket reads in a thread of its own, whoever serves a socket sends fro
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import socket
 import threading
@@ -22,6 +21,7 @@ from wsproto.utilities import LocalProtocolError
 
 from xgw import clock
 from xgw.errors import ApiError, bad_request
+from xgw.web.refusals import refusal_of
 
 PING_SECONDS = 25
 SEND_SECONDS = 30.0
@@ -50,8 +50,6 @@ Converse = Callable[[Any], Outcome]
 
 GONE = (ConnectionClosed, LocalProtocolError, OSError)
 """What sending raises once the other end has left."""
-
-log = logging.getLogger("xgw.web")
 
 
 class SteadySocket:
@@ -185,8 +183,8 @@ def _outcome(ws: Any, converse: Converse) -> Outcome:
         return converse(ws)
     except GONE:
         return NORMAL, None
-    except Exception:  # around one socket: its client comes back
-        log.exception("the websocket at %s failed", request.path)
+    except Exception as fault:  # noqa: BLE001 - around one socket: its client comes back
+        refusal_of(fault, f"the websocket at {request.path}")
         return INTERNAL_ERROR, None
 
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from xgw.errors import ApiError, internal, not_found
+from xgw.errors import ApiError, not_found
 from xgw.exchange.headers import Headers
 from xgw.gateway.answering import Reply
 from xgw.gateway.forwarding import Ask
@@ -21,7 +21,7 @@ from xgw.gateway.refusals import Refused
 from xgw.gateway.resending import Taken
 from xgw.web.blocks import Streaming, Whole
 from xgw.web.bodies import read_body, take_body
-from xgw.web.refusals import answer, log
+from xgw.web.refusals import answer, refusal_of
 from xgw.web.security import Caller, is_websocket, no_websocket_here
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class OpenAI:
         except ApiError as error:
             return answer(error, environ, start_response)
         except Exception as error:  # noqa: BLE001 - the HTTP edge: a fault of ours is one plain answer
-            log.error("%s %s failed", environ["REQUEST_METHOD"], path, exc_info=error)
-            return answer(internal(), environ, start_response)
+            refusal = refusal_of(error, f"{environ['REQUEST_METHOD']} {path}")
+            return answer(refusal, environ, start_response)
 
     def _serve(
         self,

@@ -63,14 +63,16 @@ def required(given: Json, name: str) -> Any:
 
 def identifier(name: str, value: Any) -> str | None:
     """An identifier that a client chooses, or null."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise unprocessable(f"{name} must be a string", param=name)
-    try:
-        return ids.client_identifier(value)
-    except ValueError as error:
-        raise unprocessable(f"{name}: {error}", param=name) from None
+    given = _identifier(name, value)
+    if given is not None and edge.services().masker.identifier(given) != given:
+        raise unprocessable(f"{name}: it holds a key, which is not stored", param=name)
+    return given
+
+
+def label(name: str, value: Any) -> str | None:
+    """An identifier that is only shown and looked for, without secrets, or null."""
+    given = _identifier(name, value)
+    return None if given is None else edge.services().masker.identifier(given)
 
 
 def session_key(name: str, value: Any) -> str | None:
@@ -98,6 +100,12 @@ def line(most: int) -> Check:
     return check
 
 
+def title(name: str, value: Any) -> str | None:
+    """A line without secrets, or null."""
+    given = line(MAX_TITLE)(name, value)
+    return None if given is None else edge.services().masker.text(given)
+
+
 def choice(*known: str) -> Check:
     """One of a few words."""
 
@@ -110,14 +118,14 @@ def choice(*known: str) -> Check:
 
 
 def metadata(name: str, value: Any) -> Json | None:
-    """A JSON object of bounded size, or null."""
+    """A JSON object of bounded size, without secrets, or null."""
     if value is None:
         return None
     if not isinstance(value, dict):
         raise unprocessable(f"{name} must be an object", param=name)
     if len(orjson.dumps(value)) > MAX_METADATA_BYTES:
         raise unprocessable(f"{name} must not be over {MAX_METADATA_BYTES} bytes", param=name)
-    return value
+    return {**edge.services().masker.value(value)}
 
 
 def budget(name: str, value: Any) -> Json | None:
@@ -214,6 +222,17 @@ def seq(name: str, value: Any) -> int | None:
     return int(value)
 
 
+def _identifier(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise unprocessable(f"{name} must be a string", param=name)
+    try:
+        return ids.client_identifier(value)
+    except ValueError as error:
+        raise unprocessable(f"{name}: {error}", param=name) from None
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -223,17 +242,16 @@ def _is_whole(value: Any) -> bool:
     return _is_number(value) and value == int(value)
 
 
-TITLE = line(MAX_TITLE)
 STATUS = choice("active", "archived", "closed")
 MODE = one_of("chat", "task")
 
 OPENING: Mapping[str, Check] = {
     "session_key": session_key,
-    "title": TITLE,
+    "title": title,
     "model": line(MAX_MODEL),
     "metadata": metadata,
-    "end_user_id": identifier,
-    "task_id": identifier,
+    "end_user_id": label,
+    "task_id": label,
     "budget": budget,
     "agent": line(MAX_NAME),
     "mode": MODE,
@@ -253,7 +271,7 @@ CHATTING: Mapping[str, Check] = {
 """What `POST /agents/{name}/chat` takes."""
 
 CHANGING: Mapping[str, Check] = {
-    "title": TITLE,
+    "title": title,
     "status": STATUS,
     "metadata": metadata,
     "budget": budget,

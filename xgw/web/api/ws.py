@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from xgw.web.api.frames import BadFrame, Json, Request
 from xgw.web.api.rows import Rows
 from xgw.web.api.subscriptions import Subscriptions
 from xgw.web.keys import Pass
+from xgw.web.refusals import refusal_of
 from xgw.web.sockets import (
     IDLE_SECONDS,
     MAX_MESSAGE,
@@ -45,8 +45,6 @@ WITHOUT_DELTAS = frozenset(TYPES) - {"step.delta"}
 GIVEN_BY_ACTION = ("decision", "result")
 
 Act = Callable[[Subscriptions, Json], Json]
-
-log = logging.getLogger("xgw.web")
 
 
 @contextlib.contextmanager
@@ -136,9 +134,8 @@ def answer(told: Subscriptions, message: str | bytes) -> bytes:
         return frames.response(request, _act(told, request))
     except ApiError as refusal:
         return frames.error(refusal, request.id, request.action)
-    except Exception:  # around one request: the socket's others are none the worse
-        log.exception("%s failed", request.action)
-        return frames.error(errors.internal(), request.id, request.action)
+    except Exception as fault:  # noqa: BLE001 - around one request: the others are none the worse
+        return frames.error(refusal_of(fault, request.action), request.id, request.action)
 
 
 def _act(told: Subscriptions, request: Request) -> Json:

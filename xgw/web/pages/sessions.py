@@ -117,7 +117,7 @@ def change_title(ref: str) -> Response:
     """POST /ui/sessions/ID/title: an empty one goes back to the first user input"""
     running = frame.services()
     row = _find(ref)
-    title = fields.line(fields.MAX_TITLE)("title", request.form.get("title", "").strip() or None)
+    title = fields.title("title", request.form.get("title", "").strip() or None)
     running.control.change_session(row, {"title": title})
     return frame.back(f"/ui/sessions/{row['id']}")
 
