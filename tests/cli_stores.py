@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from filled_store import FilledStore, at
-from servers import DEADLINE, ROOT, XGW, Installation, installed
+from servers import DEADLINE, ROOT, Installation, installed
+from servers import run as run_forked
 from xgw.cli import main
 from xgw.providers.demo import DemoServer
 
@@ -67,16 +68,8 @@ targets = ["demo/demo"]
 
 def run(store: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """A command on a store without a configuration, in UTC, to its end."""
-    return subprocess.run(
-        [*XGW, *arguments, "--db", str(store)],
-        env={**os.environ, "TZ": "UTC", **env},
-        cwd=store.parent,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=DEADLINE,
-    )
+    env = {**os.environ, "TZ": "UTC", **env}
+    return run_forked(*arguments, "--db", str(store), env=env, cwd=store.parent)
 
 
 # -- fixed rows ------------------------------------------------------------------------------------

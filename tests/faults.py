@@ -28,7 +28,7 @@ from scripted_model import (
     user,
 )
 from scripted_upstream import Peer
-from servers import DEADLINE, ServerProcess, installed
+from servers import DEADLINE, XGW, ServerProcess, installed
 from xgw import clock
 from xgw.queries.messages import of_turn
 from xgw.store.database import Store
@@ -77,7 +77,7 @@ def running(folder: Path, model: Model | None = None, config: str = "") -> Itera
     model = model or Model()
     tables = CONFIG.format(url=model.url, key=PROVIDER_KEY) + config
     try:
-        with installed(folder, tables) as one:
+        with installed(folder, tables, XGW) as one:
             gate = Running(one.serve(), model, one.store)
             try:
                 yield gate

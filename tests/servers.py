@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import bundles
+import forks
 from xgw.cli.server import bind, listen, make_threaded, url_of
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 XGW = (sys.executable, "-m", "xgw")
+FORKED = ("xgw",)
+"""The same as a fork, which begins at once: for tests of what a command does, not how it starts."""
+
 STANDIN = (sys.executable, str(ROOT / "tests" / "standin.py"))
 """`xgw` with a small application in place of the gateway."""
 
@@ -29,6 +34,10 @@ DEADLINE = 60.0
 """Seconds; many times what anything here takes, also on a machine that does ten things at once."""
 
 _BASE_URL = re.compile(r"^\s*(http://\S+)/v1$", re.MULTILINE)
+
+
+run = functools.partial(forks.run, timeout=DEADLINE)
+"""A command of xgw as a fork, to its end."""
 
 
 class Output:
@@ -77,15 +86,21 @@ class Process:
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> None:
-        self.popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-            cwd=cwd or ROOT,
-            start_new_session=True,
-        )
+        how: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "env": {**os.environ, **(env or {})},
+            "cwd": cwd or ROOT,
+            "start_new_session": True,
+        }
+        self.popen: subprocess.Popen[bytes] | forks.Command
+        if command[0] not in FORKED:
+            self.popen = subprocess.Popen(command, **how)
+        elif forks.possible(how["env"]):
+            self.popen = forks.Command(command[1:], **how)
+        else:
+            self.popen = subprocess.Popen([*XGW, *command[1:]], **how)
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         self.stdout, self.stderr = Output(self.popen.stdout), Output(self.popen.stderr)
@@ -142,7 +157,7 @@ class ServerProcess(Process):
 class Installation:
     """A folder with a configuration and a store, and the servers that are started on it."""
 
-    def __init__(self, folder: Path, config: str = "", program: Sequence[str] = XGW) -> None:
+    def __init__(self, folder: Path, config: str = "", program: Sequence[str] = FORKED) -> None:
         self.folder = folder
         self.store = folder / "data" / "xgw.db"
         self.config = folder / "xgw.toml"
@@ -151,30 +166,41 @@ class Installation:
         self._started: list[Process] = []
 
     def command(self, *arguments: str) -> list[str]:
-        """A command line of xgw on this configuration and store."""
-        files = ["--config", str(self.config), "--db", str(self.store)]
-        return [*self._program, *arguments, *files]
+        """A command line of xgw on this configuration and store, for a process."""
+        return [*(XGW if self._program is FORKED else self._program), *self._on_these(arguments)]
+
+    def _on_these(self, arguments: Sequence[str]) -> list[str]:
+        return [*arguments, "--config", str(self.config), "--db", str(self.store)]
+
+    def _line(self, *arguments: str) -> list[str]:
+        return [*self._program, *self._on_these(arguments)]
 
     def serve(self, *arguments: str, env: Mapping[str, str] | None = None) -> ServerProcess:
         """A server on a free port, unless `arguments` name one."""
         port = [] if "--port" in arguments else ["--port", "0"]
-        server = ServerProcess(self.command("serve", *port, *arguments), env, self.folder)
+        server = ServerProcess(self._line("serve", *port, *arguments), env, self.folder)
         self._started.append(server)
         return server
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
         """Any other command, under way."""
-        process = Process(self.command(*arguments), env, self.folder)
+        process = Process(self._line(*arguments), env, self.folder)
         self._started.append(process)
         return process
 
     def run(
-        self, *arguments: str, env: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        piped: bytes | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Any other command, to its end."""
+        """Any other command, to its end; without `piped` it has nothing to read."""
+        env = {**os.environ, **(env or {})}
+        if self._program is FORKED:
+            return run(*self._on_these(arguments), env=env, cwd=self.folder, piped=piped)
         return subprocess.run(
             self.command(*arguments),
-            env={**os.environ, **(env or {})},
+            env=env,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -191,7 +217,7 @@ class Installation:
 
 @contextlib.contextmanager
 def installed(
-    folder: Path, config: str = "", program: Sequence[str] = XGW
+    folder: Path, config: str = "", program: Sequence[str] = FORKED
 ) -> Iterator[Installation]:
     """An installation whose servers are ended with the `with` block."""
     installation = Installation(folder, config, program)

@@ -15,7 +15,7 @@ from agents_fixtures import asks, requested
 from faults import Running
 from gateway_fixtures import PROVIDER_KEY
 from scripted_model import Model, says, user
-from servers import Installation, eventually, installed
+from servers import XGW, Installation, eventually, installed
 
 CONFIG = """
 [[providers]]
@@ -52,7 +52,7 @@ def installation(tmp_path: Path, model: Model) -> Iterator[Installation]:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "mine.py").write_text(TOOL.format(folder=tmp_path))
     config = CONFIG.format(url=model.url, key=PROVIDER_KEY, folder=tmp_path)
-    with installed(tmp_path, config) as one:
+    with installed(tmp_path, config, XGW) as one:
         yield one
 
 

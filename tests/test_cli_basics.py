@@ -42,7 +42,7 @@ TOKEN = {"MY_TOKEN": "tk-server-secret"}
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
-    with installed(tmp_path, CONFIG) as one:
+    with installed(tmp_path, CONFIG, XGW) as one:
         yield one
 
 

@@ -57,15 +57,7 @@ class Chat:
 
     def run(self, *arguments: str, piped: str = "") -> subprocess.CompletedProcess[str]:
         """`xgw chat`, to its end."""
-        return subprocess.run(
-            self.installation.command("chat", *arguments),
-            input=piped,
-            cwd=self.installation.folder,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=DEADLINE,
-        )
+        return self.installation.run("chat", *arguments, piped=piped.encode())
 
     def asked(self, number: int = -1) -> list[str]:
         """The texts of the messages that the model was sent."""

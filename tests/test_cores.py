@@ -16,7 +16,7 @@ from agents_fixtures import asks
 from faults import Running
 from gateway_fixtures import CHAT, PROVIDER_KEY
 from scripted_model import Model, chat, says
-from servers import eventually, installed
+from servers import XGW, eventually, installed
 from xgw.cli.cores import LOOK_SECONDS, Core, Load, Loads, read_loads
 
 pytestmark = pytest.mark.skipif(
@@ -141,7 +141,7 @@ def test_calls_have_one_core_and_tools_and_what_they_start_have_all(
     (tmp_path / "mine.py").write_text(TOOL)
     config = CONFIG.format(url=model.url, key=PROVIDER_KEY, folder=tmp_path)
     every = len(os.sched_getaffinity(0))
-    with installed(tmp_path, config) as installation:
+    with installed(tmp_path, config, XGW) as installation:
         gate = Running(installation.serve(), model, installation.store)
         with contextlib.closing(gate.store):
             model.will(says("answered"), asks(("c1", "cores", "{}")), says("seen"))

@@ -23,7 +23,7 @@ import pytest
 
 from faults import all_at_once
 from scripted_model import DONE, chunk, delta, event, finish, usage
-from servers import DEADLINE, Installation, ServerProcess, installed
+from servers import DEADLINE, XGW, Installation, ServerProcess, installed
 from test_kill import BEGUN, CONFIG, ENDED, Model, Trigger, check_payloads, check_sums, play
 from xgw.queries.messages import of_turn
 from xgw.queries.turns import find_turn
@@ -258,7 +258,7 @@ def _check_task(store: Store, task: Task) -> None:
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
     model = ToolModel()
-    with installed(tmp_path, CONFIG.format(port=model.port)) as one:
+    with installed(tmp_path, CONFIG.format(port=model.port), XGW) as one:
         yield one
     model.close()
 

@@ -34,7 +34,7 @@ from scripted_model import (
     user,
 )
 from scripted_upstream import Peer
-from servers import DEADLINE, Installation, eventually, installed
+from servers import DEADLINE, XGW, Installation, eventually, installed
 
 CONFIG = """
 [server]
@@ -68,7 +68,7 @@ def model() -> Iterator[Model]:
 
 @pytest.fixture
 def installation(tmp_path: Path, model: Model) -> Iterator[Installation]:
-    with installed(tmp_path, CONFIG.format(url=model.url, key=PROVIDER_KEY)) as one:
+    with installed(tmp_path, CONFIG.format(url=model.url, key=PROVIDER_KEY), XGW) as one:
         yield one
 
 
@@ -139,7 +139,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     model = Model()
     config = CONFIG.format(url=model.url, key=PROVIDER_KEY)
     with (
-        installed(tmp_path_factory.mktemp("shared"), config) as one,
+        installed(tmp_path_factory.mktemp("shared"), config, XGW) as one,
         running(one, model) as gate,
     ):
         yield gate

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 import pytest
 
-from servers import DEADLINE, Installation, ServerProcess, installed
+from servers import DEADLINE, XGW, Installation, ServerProcess, installed
 from xgw.queries.snapshot import snapshot
 from xgw.queries.texts import bring_back
 from xgw.store import payloads
@@ -333,7 +333,7 @@ def check_payloads(store: Store) -> None:
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
     model = Model()
-    with installed(tmp_path, CONFIG.format(port=model.port)) as one:
+    with installed(tmp_path, CONFIG.format(port=model.port), XGW) as one:
         yield one
     model.close()
 

@@ -18,7 +18,7 @@ import pytest
 import bundles
 import handmade
 from cli_stores import WEATHER, recorded
-from servers import DEADLINE, XGW, Process
+from servers import DEADLINE, FORKED, XGW, Process
 from xgw.cli.server import bind, listen, url_of
 from xgw.portable.refusal import BadBundle
 from xgw.portable.replay.opening import opened
@@ -86,7 +86,7 @@ def play() -> Iterator[Any]:
 @contextlib.contextmanager
 def command(source: Path | str, *options: str) -> Iterator[tuple[Process, Playing]]:
     """`xgw replay` of this, in a process of its own."""
-    process = Process([*XGW, "replay", str(source), *options])
+    process = Process([*FORKED, "replay", str(source), *options])
     try:
         yield process, Playing(process.stdout.wait_for(r"http://\S+/v1")[0])
     finally:
@@ -185,7 +185,7 @@ def test_what_is_in_the_store_is_played_without_a_file(session: Session) -> None
         for body, then in zip(session.sent, session.heard, strict=True):
             assert hear(playing.url, body).body == then.body
         assert process.stop() == 0
-    nobody = Process([*XGW, "replay", "nobody", "--db", str(session.store)])
+    nobody = Process([*FORKED, "replay", "nobody", "--db", str(session.store)])
     try:
         assert nobody.wait() == 1
         assert "nobody" in nobody.stderr.wait_for_end()

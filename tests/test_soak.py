@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from servers import Installation, ServerProcess, installed
+from servers import XGW, Installation, ServerProcess, installed
 from xgw import clock
 from xgw.providers.demo import DemoServer
 
@@ -172,7 +172,7 @@ def _report(life: int, measure: int, figures: dict[str, int]) -> None:
 def test_mixed_load_with_restarts_leaves_nothing_behind(tmp_path: Path) -> None:
     demo, load = DemoServer(pace=PACE), Load()
     config = f'[[providers]]\nname = "up"\nbase_url = "{demo.start()}"\n'
-    with installed(tmp_path, config) as here:
+    with installed(tmp_path, config, XGW) as here:
         load.start()
         lives = [_live(here, load, SECONDS / LIVES, number) for number in range(LIVES)]
         load.stop()

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import servers
 from cli_stores import FixedStore
 from gateway_fixtures import Gate, a_test_of, gate_and_model
 from scripted_model import asks_for, chat, named, says
@@ -44,9 +45,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*XGW, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE
-    )
+    return servers.run(*map(str, arguments))
 
 
 def ask(*arguments: str | Path) -> tuple[int, str]:
