@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xgw import clock, spelling
-from xgw.cli import listing
+from xgw.cli import list_tables
 from xgw.cli.pages import Page, spelled_json
 from xgw.cli.tables import Cell, Column, render
 from xgw.cli.terminal import role_of
@@ -151,7 +151,7 @@ def _said(page: Page, message: Row) -> list[Cell]:
         Cell(str(message["message_index"] + 1)),
         Cell(message["role"] or ""),
         Cell(message["kind"]),
-        Cell(listing.id_ref(page.screen, message["id"]), "name"),
+        Cell(list_tables.id_ref(page.screen, message["id"]), "name"),
         Cell(message["content"] or ""),
     ]
 
@@ -167,7 +167,7 @@ def _turn(page: Page, turn: Row, known_state: str | None, took_ms: int | None) -
         Cell(spelling.usd(turn["cost_usd"])),
         Cell(spelling.duration(took_ms)),
         Cell(spelling.ago(turn["started_at"], clock.now()), "faint"),
-        Cell(listing.id_ref(page.screen, turn["id"]), "name"),
+        Cell(list_tables.id_ref(page.screen, turn["id"]), "name"),
         Cell(joined(turn["user_input"], failed if state in ("error", "cancelled") else None)),
     ]
 
