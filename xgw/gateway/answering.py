@@ -161,7 +161,7 @@ class Answering:
         held, batch = opened.held, opened.batch
         due = self._arrived + self._beat
         if clock.monotonic() >= due:
-            held += HEARTBEAT
+            held += HEARTBEAT if opened.relay is None else opened.relay.chat.comment(HEARTBEAT)
             due = self._next_beat(due)
         if held:
             yield held
@@ -172,7 +172,7 @@ class Answering:
             opened.batch = batch or opened.batch
             if batch is None:
                 due = self._next_beat(due)
-                yield HEARTBEAT
+                yield opened.relay.chat.comment(HEARTBEAT)
             elif batch.out:
                 yield batch.out
                 self._finish_passed = opened.relay.chat.finished

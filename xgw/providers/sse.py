@@ -31,12 +31,14 @@ class SseEvent:
 
     `data` is its data lines joined by LF, None without any; `event` its type, None if it names
     none. `complete` is False where the body ended inside the event: `raw` is then completed.
+    `has_id`: it holds an id, which readers keep for the events after it.
     """
 
     raw: bytes
     data: bytes | None
     event: str | None
     complete: bool = True
+    has_id: bool = False
 
 
 class EventSplitter:
@@ -143,19 +145,27 @@ def parse_event(raw: bytes, *, complete: bool = True) -> SseEvent:
         return SseEvent(raw, raw[begin:-2], None, complete)
     lines: list[bytes] = []
     kind = b""
+    has_id = False
     for line in raw.splitlines():
         name, value = _field(line)
         if name == b"data":
             lines.append(value)
         elif name == b"event":
             kind = value
+        elif name == b"id":
+            has_id = True
     data = b"\n".join(lines) if lines else None
-    return SseEvent(raw, data, kind.decode("utf-8", "replace") or None, complete)
+    return SseEvent(raw, data, kind.decode("utf-8", "replace") or None, complete, has_id)
 
 
 def is_comment(event: SseEvent) -> bool:
     """Whether the event holds comments and no field at all."""
     return all(line.startswith(b":") for line in event.raw.splitlines() if line)
+
+
+def without_blank_line(raw: bytes) -> bytes:
+    """The lines of `raw` as a part of the event after them."""
+    return raw.rstrip(_NEWLINES) + newline_of(raw)
 
 
 def replace_data(raw: bytes, data: bytes) -> bytes:

@@ -38,7 +38,7 @@ from xgw.providers.dialects.loose_json import (
     parse_loose,
     storable,
 )
-from xgw.providers.sse import SseEvent, is_comment, parse_event, replace_data
+from xgw.providers.sse import SseEvent, is_comment, parse_event, replace_data, without_blank_line
 from xgw.values import Answer, Delta, DeltaKind, UpstreamFailure
 
 __all__ = [
@@ -88,6 +88,7 @@ class ChatStream:
 
     def __init__(self, *, hide_usage: bool) -> None:
         self.done = False
+        self.has_ids = False
         self.output_characters = 0  # of text, reasoning, refusal and tool arguments
         self._hide_usage = hide_usage
         self._loose = False  # some chunk held what cannot be stored as it is
@@ -104,6 +105,7 @@ class ChatStream:
 
     def read(self, event: SseEvent) -> Piece:
         """Take the next event."""
+        self.has_ids = self.has_ids or event.has_id
         data = event.data
         if data is None:
             return self._read_fields(event)
@@ -137,6 +139,13 @@ class ChatStream:
         completion |= {"choices": choices} | self._top
         return completion if self._usage is None else completion | {"usage": self._usage}
 
+    def comment(self, raw: bytes) -> bytes:
+        """A comment, which ends in a blank line, as it can go to the client now.
+
+        Once an event had an id, OpenAI's SDK for Python takes every blank line for the end of one.
+        """
+        return without_blank_line(raw) if self.has_ids else raw
+
     def text(self) -> str:
         """The text of choice 0 so far."""
         return self.live_text("text", 0)
@@ -158,7 +167,7 @@ class ChatStream:
     def _read_fields(self, event: SseEvent) -> Piece:
         """An event without data. Some servers write their error as it is, or as its own field."""
         if is_comment(event):
-            return Piece(event.raw, "comment")
+            return Piece(self.comment(event.raw), "comment")
         failure = None
         told = event.raw.strip()
         kind = "error" if told.startswith(b"error:") else None
