@@ -140,7 +140,7 @@ class ChatStream:
         return completion if self._usage is None else completion | {"usage": self._usage}
 
     def comment(self, raw: bytes) -> bytes:
-        """A comment, which ends in a blank line, as it can go to the client now.
+        """A comment of ours, which ends in a blank line, as it can go to the client now.
 
         Once an event had an id, OpenAI's SDK for Python takes every blank line for the end of one.
         """
@@ -167,7 +167,7 @@ class ChatStream:
     def _read_fields(self, event: SseEvent) -> Piece:
         """An event without data. Some servers write their error as it is, or as its own field."""
         if is_comment(event):
-            return Piece(self.comment(event.raw), "comment")
+            return Piece(event.raw, "comment")
         failure = None
         told = event.raw.strip()
         kind = "error" if told.startswith(b"error:") else None
