@@ -355,6 +355,20 @@ def test_a_result_that_was_answered_elsewhere_is_in_the_history(gate: Gate) -> N
     assert [m["role"] for m in gate.messages(new)] == ["user", "assistant"]
 
 
+def test_a_result_is_in_a_history_that_the_client_had_shortened_before(gate: Gate) -> None:
+    gate.model.will(asks_for("s1"), asks_for("s2"), says("next"))
+    old = [user("before"), said("yes"), user("then"), said("so"), user("more"), said("well")]
+    gate.post(chat(*old, user("look"), **named("shorter")))
+    history = [*asked("s1"), result("s1")]
+    gate.post(chat(*history, **named("shorter")))
+    history += [said(None, call("s2")), result("s2", "it"), said("found it")]
+    gate.post(chat(*history, user("and now?"), **named("shorter")))
+    old_turn, new = gate.turns("shorter")
+    assert outcomes(gate, old_turn) == {"s1": ("success", None), "s2": ("success", None)}
+    assert gate.payload(gate.steps(old_turn, "tool_call")[1]["output_payload"]) == b"it"
+    assert (new["status"], new["user_input"]) == ("success", "and now?")
+
+
 def test_a_turn_whose_results_are_in_the_history_of_another_has_ended_well(gate: Gate) -> None:
     """The other one begins with a key, or with a result that nobody here asked for."""
     gate.model.will(asks_for("f1"), says("by key"), asks_for("f2"), says("by result"))

@@ -169,6 +169,18 @@ def test_a_turn_key_continues_its_turn(gate: Gate) -> None:
     assert turn["ended_at"] == gate.steps(turn)[1]["ended_at"]
 
 
+def test_a_turn_that_goes_on_has_neither_a_duration_nor_a_finish_reason(gate: Gate) -> None:
+    gate.model.will(says("first"), asks_for("c1"))
+    ended = gate.turn(gate.post(chat("one", **named("open again", "k"))))
+    assert (ended["status"], ended["finish_reason"]) == ("success", "stop")
+    history = [user("one"), said("first"), user("go on")]
+    turn = gate.turn(gate.post(chat(*history, **named("open again", "k"))))
+    assert (turn["id"], turn["status"]) == (ended["id"], "running")
+    assert (turn["ended_at"], turn["latency_ms"], turn["finish_reason"]) == (None, None, None)
+    run = gate.run(turn)
+    assert (run["status"], run["latency_ms"]) == ("waiting_tool", None)
+
+
 def test_a_failed_turn_goes_on_under_its_key_and_ends_well(gate: Gate) -> None:
     gate.model.will(whole({"error": {"message": "down"}}, status="500 Down"), says())
     failed = gate.turn(gate.post(chat("hi", **named("again", "k"))))

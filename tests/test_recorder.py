@@ -153,8 +153,8 @@ def test_reopening_keeps_the_totals_and_says_why(scene: Recorded) -> None:
     updated = [e for e in scene.events() if e.type == "turn.updated"]
     assert [e.payload["cause"] for e in updated] == ["turn_key"]
     turn = scene.row("turns", request.scope.turn_id)
-    cleared = ("ended_at", "ended_by", "error_type", "error_message")
-    assert [turn[name] for name in cleared] == [None] * 4
+    cleared = ("ended_at", "ended_by", "error_type", "error_message", "latency_ms")
+    assert [turn[name] for name in cleared] == [None] * 5
     again.succeed()
     turn = scene.row("turns", request.scope.turn_id)
     assert (turn["status"], turn["attempts"], turn["llm_calls"]) == ("success", 2, 2)

@@ -103,7 +103,11 @@ class Beginning:
         count, model = self._means.counter.count_message, settling.model
         old = conversation.asked_from if whole else 0
         messages: list[MessageFacts] = []
-        for position in conversation.new_positions(before, whole=whole):
+        positions = conversation.new_positions(before, whole=whole)
+        last = max((*positions, *place.taken), default=None)
+        if last is not None:
+            place.turn.last_seen = last, conversation.hashes[last]
+        for position in positions:
             digest = conversation.hashes[position]
             mark = (position, digest)
             if position in place.taken or mark in seen:

@@ -133,7 +133,8 @@ class Recall:
         for call_id, name, arguments in self._read(CUT_SHORT, (turn_id,)):
             cut = OpenTool("", call_id, name, arguments or "", None)
             turn.ended_tools.setdefault(call_id, cut)
-        turn.seen = set(enumerate(self._last_elements("turn_id", turn_id)))
+        elements = [*enumerate(self._last_elements("turn_id", turn_id))]
+        turn.seen, turn.last_seen = set(elements), elements[-1] if elements else None
         session.turns[turn_id] = turn
         return turn
 

@@ -62,6 +62,8 @@ class TurnState:
     """By the id of their call; there are models that use one id for several calls of an answer."""
     ended_tools: dict[str, OpenTool] = field(default_factory=dict)
     seen: set[tuple[int, bytes]] = field(default_factory=set)
+    last_seen: tuple[int, bytes] | None = None
+    """The last of these in its newest request, which may be shorter than those before it."""
     latest: datetime.datetime | None = None
     """When a request of it last ended, since it is in memory."""
     cancellation: Cancellation | None = None
@@ -117,7 +119,7 @@ class TurnState:
 
     def goes_on_at(self, hashes: Sequence[bytes]) -> int | None:
         """Where in a later history that follows which it had; None if that is another one."""
-        position, digest = max(self.seen, default=(-1, b""))
+        position, digest = self.last_seen or (-1, b"")
         stays = 0 <= position < len(hashes) and hashes[position] == digest
         return position + 1 if stays else None
 

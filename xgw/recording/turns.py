@@ -30,7 +30,13 @@ TOTALS = (
 )
 FINALS = ("final_output", "final_provider_name", "final_model")
 READ_AT_END = ("turn_index", "user_input", "exclusive_key", *FINALS, *TOTALS)
-CLEARED = {"ended_by": None, "error_type": None, "error_message": None, "ended_at": None}
+CLEARED = {
+    "ended_by": None,
+    "error_type": None,
+    "error_message": None,
+    "ended_at": None,
+    "latency_ms": None,
+}
 SHOWN_AT_END = ("status", "ended_by", *FINALS, "finish_reason", "latency_ms", *TOTALS)
 
 
@@ -151,7 +157,7 @@ def reopen_for_run(tx: Transaction, scope: Scope, at: datetime.datetime) -> None
 def _reopen(
     tx: Transaction, scope: Scope, cause: str, changes: dict[str, Any], at: datetime.datetime
 ) -> None:
-    changes = {**CLEARED, **changes, "updated_at": at}
+    changes = {**CLEARED, "finish_reason": None, **changes, "updated_at": at}
     apply(tx, "turn", scope.turn_id, "running", changes, reopen=cause)
     head = _turn_head(tx, scope)
     emit(tx, scope, "turn.updated", at, {**head, "status": "running", "cause": cause})
