@@ -418,3 +418,6 @@ def test_the_axis_of_a_turn_that_waits_has_round_moments(gate: Gate, visit: Visi
     for seconds, labels in AXES[2:]:
         page.clock.set_fixed_time(begun + datetime.timedelta(seconds=seconds))
         eventually(lambda wanted=labels: page.locator(".scale text").all_text_contents() == wanted)
+    # A clock behind the server's: the axis is what the server drew.
+    page.clock.set_fixed_time(begun - datetime.timedelta(hours=1))
+    eventually(lambda: page.locator(".scale text").all_text_contents() != AXES[-1][1])

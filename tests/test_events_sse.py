@@ -575,5 +575,6 @@ def test_a_piece_that_follows_on_lost_ones_is_not_sent(server: ApiServer, ends: 
     if ends:
         saying.end()
     told = [e for batch in (next(batches), next(batches)) for e in batch if e.step_id == saying.id]
-    deltas = [(e.payload["text"], e.payload.get("replace")) for e in told if e.seq is None]
+    deltas = [e.payload for e in told if e.type == "step.delta"]
+    deltas = [(delta["text"], delta.get("replace")) for delta in deltas]
     assert deltas == ([] if ends else [(saying.step.text(), True)])

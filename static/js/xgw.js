@@ -235,8 +235,10 @@
   // A waterfall that is still running: drawn for the time until `data-until`, it goes on to now.
   function stretch(chart, now) {
     const from = Date.parse(chart.dataset.from), until = Date.parse(chart.dataset.until);
-    const share = Math.min(1, (until - from) / Math.max(1, now - from));
-    scale(chart.querySelector(".scale svg"), (now - from) / 1000);
+    // The clock here may be behind the server's: no bar ends after the chart.
+    const passed = Math.max(1, Math.max(now, until) - from);
+    const share = Math.min(1, (until - from) / passed);
+    scale(chart.querySelector(".scale svg"), passed / 1000);
     for (const part of all("[data-x]", chart)) {
       const x = part.dataset.x * share;
       const width = part.hasAttribute("data-open") ? 100 - x : part.dataset.w * share;
