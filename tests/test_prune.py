@@ -31,6 +31,7 @@ from xgw.store.models import Event, Payload, RequestLog, Session, Step, Turn
 from xgw.store.payloads import Shelf, Stored
 from xgw.store.transaction import Transaction
 from xgw.store.writer import Bodies, Writer
+from xgw.upkeep.marks import Marks
 from xgw.upkeep.sweep import Aged, Sweep
 
 TEXT = "a text that is long enough to stand in a row of its own: " + "words " * 60
@@ -460,6 +461,30 @@ def test_what_another_process_writes_meanwhile_stays(tmp_path: Path) -> None:
     check_all_there(server.store, pruned(server.store))
     other.close()
     server.close()
+
+
+def test_a_row_that_has_the_number_of_a_deleted_one_is_new(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "xgw.db", others_delete=True)
+
+    def keep(text: str) -> tuple[str, str]:
+        stored = recorder.shelf.request(body(text))
+        return recorder.keep(stored, clock.now()), stored.hash
+
+    keep("stays")
+    last = [keep(f"goes {number}")[0] for number in range(3)]
+    with Marks(recorder.store, lambda: None) as marks:
+        marks.mark_referenced()
+        for name in last:
+            recorder.drop(name)
+        new = [keep(f"new {number}")[1] for number in range(4)]
+        assert not any(map(marks.has, new))
+        marks.catch_up()
+        assert all(map(marks.has, new))
+        recorder.drop(keep("gone at once")[0])
+        newest = keep("in its place")[1]
+        marks.catch_up()
+        assert marks.has(newest)
+    recorder.close()
 
 
 # -- the command -----------------------------------------------------------------------------------

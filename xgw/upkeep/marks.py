@@ -48,6 +48,9 @@ FIRST, BEYOND = "", b"\xff" * 17
 ROWS_OF: tuple[type[Table], ...] = (Session, Turn, Run, Step, Message, RequestLog, Event)
 ENDED = "('success', 'error', 'cancelled')"
 
+Place = tuple[int, Any]
+"""A row's number in its table, and its id: the number may be another row's later."""
+
 Found = list[tuple[str, int]]
 """Hashes of payloads, and the bytes that each takes."""
 
@@ -63,7 +66,7 @@ class Marks:
         self._connection = store.open_reader()
         for statement in (MARKED, SPENT, LEAVING):
             self._connection.execute(statement)
-        self._seen = dict.fromkeys(TABLES, 0)
+        self._seen: dict[str, list[Place]] = {table: [] for table in TABLES}
         self._followed = 0
 
     def __enter__(self) -> Marks:
@@ -126,10 +129,11 @@ class Marks:
     def mark_referenced(self) -> None:
         """Everything that rows refer to, and everything that those payloads refer to."""
         newest = self._newest()
+        seen = {table: self._places(table, upto) for table, upto in newest.items()}
         for table, upto in newest.items():
             for start, end in self._ranges(table, upto):
                 self._mark_rows(table, INSIDE, (start, end), spares=True)
-        self._seen = newest
+        self._seen = seen
         self._follow(self._breathe)
 
     def catch_up(self, *, hurry: bool = False) -> None:
@@ -138,17 +142,19 @@ class Marks:
         New rows are the last ones of their tables, and what became of others is told by events.
         """
         breathe = _go_on if hurry else self._breathe
-        newest, seen = self._newest(), self._seen
+        newest = self._newest()
+        seen = {table: self._places(table, upto) for table, upto in newest.items()}
+        since = {table: self._last_left(table) for table in newest}
         for table, upto in newest.items():
-            self._mark_rows(table, INSIDE, (min(seen[table], upto), upto))
+            self._mark_rows(table, INSIDE, (since[table], upto))
         # Rows are found by their turn, however old they are.
-        for turns in self._turns_told_of(seen["events"], newest["events"]):
+        for turns in self._turns_told_of(since["events"], newest["events"]):
             breathe()
             marks = ", ".join("?" * len(turns))
             for table, at in TABLES.items():
                 if table != "events":
                     self._mark_rows(table, f"{at.turn} IN ({marks})", turns)
-        self._seen = newest
+        self._seen = seen
         self._follow(breathe)
 
     def has(self, key: str) -> bool:
@@ -195,6 +201,21 @@ class Marks:
         for table in TABLES:
             found[table] = self._rows(f"SELECT max(rowid) FROM {table}")[0][0] or 0
         return found
+
+    def _places(self, table: str, upto: int) -> list[Place]:
+        """The last row up to there and some before it, ever further apart, the last one first."""
+        before = [upto, *(upto - (1 << power) for power in range(upto.bit_length()))]
+        marks = ", ".join("?" * len(before))
+        name = "seq" if table == "events" else "id"
+        text = f"SELECT rowid, {name} FROM {table} WHERE rowid IN ({marks}) ORDER BY rowid DESC"
+        return self._rows(text, *before)
+
+    def _last_left(self, table: str) -> int:
+        """After which row those come that are new: the numbers of deleted ones are given again."""
+        name = "seq" if table == "events" else "id"
+        text = f"SELECT 1 FROM {table} WHERE rowid = ? AND {name} = ?"
+        left = (place for place in self._seen[table] if self._rows(text, *place))
+        return next(left, (0, ""))[0]
 
     def _ranges(self, table: str, upto: int | None = None) -> Iterator[tuple[int, int]]:
         start = 0
